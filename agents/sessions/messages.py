@@ -1,0 +1,163 @@
+"""Messages of a conversation: the ``UIMessage`` of protocol section 1 and its codec.
+
+A message is an id, a role and a list of parts. Parts stay plain JSON objects, because the set of part types is open
+(``tool-NAME``, ``data-NAME``, types to come): what is not known goes through unchanged, and so do unknown keys of the
+message itself. The one thing that is corrected on the way into storage is a tool part's ``input``, which is always an
+object (protocol U1): a provider refuses a call whose input is anything else, and one such part in storage would make
+every later turn of the conversation fail.
+
+How chunks become parts lives in ``agents.core.transcript``; how messages form a tree in ``agents.sessions.session``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from agents.core.chunks import JsonObject
+
+__all__ = [
+    "ROLES",
+    "UIMessage",
+    "decode_message",
+    "encode_message",
+    "input_from_text",
+    "is_tool_part",
+    "message_from_object",
+    "message_to_object",
+    "normalise_input",
+    "user_message",
+    "with_normal_inputs",
+]
+
+ROLES = frozenset(("system", "user", "assistant"))
+
+
+class UIMessage(msgspec.Struct, omit_defaults=True):
+    """One message. ``parts`` are the JSON objects of protocol section 1; ``extra`` holds keys not known here.
+
+    A message is a value: who changes one makes a new one, since sessions hand out the messages that they cache.
+    """
+
+    id: str
+    role: str
+    parts: list[JsonObject]
+    metadata: JsonObject | None = None
+    extra: JsonObject = {}
+
+    @property
+    def text(self) -> str:
+        """The text parts, joined."""
+        return "".join(part.get("text", "") for part in self.parts if part.get("type") == "text")
+
+
+class _Shape(msgspec.Struct):
+    # What a message must have; the rest of its keys is taken from the object itself.
+    id: str
+    role: str
+    parts: list[JsonObject]
+    metadata: JsonObject | None = None
+
+
+_KNOWN_KEYS = frozenset(("id", "role", "parts", "metadata"))
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder()
+
+
+def is_tool_part(part: JsonObject) -> bool:
+    """True for ``tool-NAME`` and ``dynamic-tool`` parts."""
+    kind = part.get("type")
+    return isinstance(kind, str) and (kind.startswith("tool-") or kind == "dynamic-tool")
+
+
+def normalise_input(value: object) -> JsonObject:
+    """A tool call's input as an object: text holding a JSON object is parsed, what is no object becomes ``{}``."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, str):
+        try:
+            parsed = _decoder.decode(value)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):  # cut off, lone surrogates, absurdly deep
+            return {}
+        if isinstance(parsed, dict):
+            return parsed
+    return {}
+
+
+def input_from_text(text: str) -> JsonObject:
+    """The input object for the argument text that a model streamed.
+
+    The text is JSON for the input, so text inside it (``"{\\"a\\": 1}"``, quotes included) is one level deeper than
+    ``normalise_input`` looks; models do write that.
+    """
+    try:
+        return normalise_input(_decoder.decode(text))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return {}
+
+
+def with_normal_inputs(parts: list[JsonObject]) -> list[JsonObject]:
+    """The parts with every present tool input made an object; the same list if nothing had to change."""
+    if not any(_has_bad_input(part) for part in parts):
+        return parts
+    return [{**part, "input": normalise_input(part["input"])} if _has_bad_input(part) else part for part in parts]
+
+
+def _has_bad_input(part: JsonObject) -> bool:
+    return "input" in part and not isinstance(part["input"], dict) and is_tool_part(part)
+
+
+def message_from_object(value: object) -> UIMessage:
+    """A message from its JSON object.
+
+    Raises:
+        msgspec.ValidationError: A required key is missing or of the wrong type, or the role is none of ``ROLES``.
+    """
+    shape = msgspec.convert(value, _Shape)
+    if shape.role not in ROLES:
+        raise msgspec.ValidationError(f"Role {shape.role!r} of message {shape.id!r} is none of {sorted(ROLES)}")
+    extra: JsonObject = {}
+    if isinstance(value, dict):
+        extra = {key: item for key, item in value.items() if key not in _KNOWN_KEYS}
+    return UIMessage(shape.id, shape.role, shape.parts, shape.metadata, extra)
+
+
+def message_to_object(message: UIMessage) -> JsonObject:
+    """The JSON object of a message, as stored and sent; tool inputs are made objects."""
+    known: JsonObject = {"id": message.id, "role": message.role, "parts": with_normal_inputs(message.parts)}
+    if message.metadata is not None:
+        known["metadata"] = message.metadata
+    return {**message.extra, **known}
+
+
+def decode_message(data: bytes | str) -> UIMessage:
+    """A message from its JSON text, as it was stored; nothing is repaired here (see ``core.repair``).
+
+    Raises:
+        msgspec.DecodeError: Not JSON, or not a message.
+    """
+    value: Any = _decoder.decode(data)
+    return message_from_object(value)
+
+
+def encode_message(message: UIMessage) -> bytes:
+    """The JSON text of a message, for storage and frames."""
+    return _encoder.encode(message_to_object(message))
+
+
+def user_message(content: str | UIMessage | JsonObject, message_id: str) -> UIMessage:
+    """What a caller passed as input, as a user message.
+
+    Args:
+        content: Text, also empty; a message; or a message's JSON object, whose ``id`` and ``role`` may be missing.
+        message_id: A fresh id, used where the content brings none.
+
+    Raises:
+        msgspec.ValidationError: The object is no message.
+    """
+    if isinstance(content, str):
+        return UIMessage(message_id, "user", [{"type": "text", "text": content}])
+    if isinstance(content, UIMessage):
+        return content if content.id else msgspec.structs.replace(content, id=message_id)
+    return message_from_object({"role": "user", **content, "id": content.get("id") or message_id})
