@@ -44,7 +44,7 @@ from agents.core.chunks import (
 )
 from agents.sessions.messages import UIMessage, is_tool_part, normalise_input
 
-__all__ = ["SETTLED", "MessageBuilder", "is_settled", "rebuild", "update_older"]
+__all__ = ["SETTLED", "MessageBuilder", "is_settled", "rebuild", "rounds", "update_older"]
 
 # States in which a call has its outcome (protocol section 1).
 SETTLED = frozenset(("output-available", "output-error", "output-denied"))
@@ -307,6 +307,17 @@ def _merge_metadata(part: JsonObject, provider_metadata: JsonObject | None) -> N
 def is_settled(part: JsonObject) -> bool:
     """True if a tool part has its outcome, so that nothing may run it again (turns A4)."""
     return part.get("state") in SETTLED or "output" in part or "result" in part
+
+
+def rounds(parts: Iterable[JsonObject]) -> list[list[JsonObject]]:
+    """The parts of each model call, told apart by ``step-start`` parts; the first list holds what precedes the first."""
+    found: list[list[JsonObject]] = [[]]
+    for part in parts:
+        if part.get("type") == "step-start":
+            found.append([])
+        else:
+            found[-1].append(part)
+    return found
 
 
 def _set_outcome(part: JsonObject, chunk: _ToolOutput) -> None:

@@ -1,0 +1,1 @@
+"""Conversations: messages, the tree that they form, and its store."""

@@ -88,8 +88,8 @@ def normalise_input(value: object) -> JsonObject:
 def input_from_text(text: str) -> JsonObject:
     """The input object for the argument text that a model streamed.
 
-    The text is JSON for the input, so text inside it (``"{\\"a\\": 1}"``, quotes included) is one level deeper than
-    ``normalise_input`` looks; models do write that.
+    The text is JSON for the input. Some models wrap that JSON in a JSON string once more, one level deeper than
+    ``normalise_input`` looks.
     """
     try:
         return normalise_input(_decoder.decode(text))
