@@ -26,7 +26,7 @@ import msgspec
 from agents.core.chunks import JsonObject
 from agents.core.transcript import is_settled, rounds
 from agents.models.model import FileBlock, ModelMessage, ReasoningBlock, TextBlock, ToolResultBlock, ToolUseBlock
-from agents.sessions.messages import UIMessage, is_tool_part, normalise_input
+from agents.sessions.messages import UIMessage, is_tool_part, normalise_input, part_text
 
 __all__ = ["DENIED_TEXT", "EMPTY_TEXT", "NUDGE_TEXT", "system_text", "to_model_messages", "with_nudge"]
 
@@ -71,7 +71,7 @@ def with_nudge(prompt: tuple[ModelMessage, ...]) -> tuple[ModelMessage, ...]:
 def _user(message: UIMessage) -> ModelMessage:
     blocks: list[_Block] = []
     for part in message.parts:
-        if part.get("type") == "text" and _text(part).strip():
+        if part.get("type") == "text" and part_text(part).strip():
             blocks.append(TextBlock(text=part["text"]))
         elif part.get("type") == "file" and isinstance(part.get("url"), str):
             blocks.append(
@@ -89,10 +89,10 @@ def _add_round(prompt: list[ModelMessage], parts: list[JsonObject], seen: set[st
     results: list[ToolResultBlock] = []
     for part in parts:
         metadata = part.get("providerMetadata")
-        if part.get("type") == "text" and _text(part).strip():
+        if part.get("type") == "text" and part_text(part).strip():
             blocks.append(TextBlock(text=part["text"]))
         elif part.get("type") == "reasoning" and metadata:
-            blocks.append(ReasoningBlock(text=_text(part), provider_metadata=metadata))
+            blocks.append(ReasoningBlock(text=part_text(part), provider_metadata=metadata))
         elif is_tool_part(part):
             result = _result(part)
             if result is not None and result.tool_call_id not in seen:
@@ -125,11 +125,6 @@ def _joined(blocks: list[_Block]) -> tuple[_Block, ...]:
         else:
             joined.append(block)
     return tuple(joined)
-
-
-def _text(part: JsonObject) -> str:
-    text = part.get("text")
-    return text if isinstance(text, str) else ""
 
 
 def _result(part: JsonObject) -> ToolResultBlock | None:

@@ -8,8 +8,8 @@ reader who knows the last number it has seen can ask for the rest and prove that
 ``BatchPolicy`` decides which chunks make a frame. A frame is shown to nobody before its commit, so a long wait for a
 full one would be seen, and a commit for each chunk would be the slowest way to stream. So whatever has gathered is
 flushed as soon as the journal has nothing else to write: a slow model gets a frame for each chunk, a fast one full
-frames. Chunks do not wait longer than 10 ms for a slow commit, and what must not be lost (a tool's outcome) or is
-waited for most (the first chunk) does not wait at all.
+frames. The first chunk, which is waited for most, finds the journal free. Chunks do not wait longer than 10 ms for a
+slow commit, and what must not be lost, a tool's outcome, does not wait at all.
 """
 
 from __future__ import annotations
@@ -100,7 +100,6 @@ class BatchPolicy:
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._oldest_at_ms = 0.0
-        self._is_first = True
 
     @property
     def has_room(self) -> bool:
@@ -123,7 +122,7 @@ class BatchPolicy:
             self._oldest_at_ms = now_ms
         self._pending.append(chunk_json)
         self._pending_bytes += len(chunk_json)
-        if self.in_flight == 0 or is_immediate or self._is_first or len(self._pending) >= BATCH_CHUNKS_MAX:
+        if self.in_flight == 0 or is_immediate or len(self._pending) >= BATCH_CHUNKS_MAX:
             batches += self.drain()
         return batches
 
@@ -156,5 +155,4 @@ class BatchPolicy:
     def _flushed(self, batch: Batch) -> Batch:
         self.number += batch.count
         self.in_flight += 1
-        self._is_first = False
         return batch

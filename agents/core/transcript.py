@@ -42,7 +42,7 @@ from agents.core.chunks import (
     ToolOutputError,
     decode_chunk,
 )
-from agents.sessions.messages import UIMessage, is_tool_part, normalise_input
+from agents.sessions.messages import UIMessage, is_tool_part, normalise_input, part_text
 
 __all__ = ["SETTLED", "MessageBuilder", "is_settled", "rebuild", "rounds", "update_older"]
 
@@ -116,7 +116,7 @@ class MessageBuilder:
     @property
     def partial_text(self) -> str:
         """The text parts so far, joined."""
-        return "".join(part.get("text", "") for part in self.parts if part.get("type") == "text")
+        return "".join(part_text(part) for part in self.parts if part.get("type") == "text")
 
     def message(self) -> UIMessage:
         """The message so far, as a value of its own."""
@@ -310,7 +310,7 @@ def is_settled(part: JsonObject) -> bool:
 
 
 def rounds(parts: Iterable[JsonObject]) -> list[list[JsonObject]]:
-    """The parts of each model call, told apart by ``step-start`` parts; the first list holds what precedes the first."""
+    """The parts of each model call, told apart by ``step-start`` parts; the first list is what precedes them."""
     found: list[list[JsonObject]] = [[]]
     for part in parts:
         if part.get("type") == "step-start":

@@ -88,11 +88,12 @@ def _fit(value: _Json, room: int) -> _Json:
 
 
 def _fit_text(text: str, room: int) -> str:
+    assert room >= REST_CHARACTERS_MIN, f"{room} characters have no room for the note about the cut"
     kept = min(len(text), room)
-    while kept > 0:
+    while True:
         cut = text[:kept] + _suffix(len(text) - kept)
         over = _size(cut) - room
         if over <= 0:
             return cut
-        kept -= over  # a character is at least one character of JSON, so this never cuts too little for long
-    return ""
+        # An escaped character takes up to six of JSON, so this never cuts more than needed.
+        kept = max(0, kept - max(1, over // 6))

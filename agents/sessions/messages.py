@@ -27,6 +27,7 @@ __all__ = [
     "message_from_object",
     "message_to_object",
     "normalise_input",
+    "part_text",
     "user_message",
     "with_normal_inputs",
 ]
@@ -49,7 +50,7 @@ class UIMessage(msgspec.Struct, omit_defaults=True):
     @property
     def text(self) -> str:
         """The text parts, joined."""
-        return "".join(part.get("text", "") for part in self.parts if part.get("type") == "text")
+        return "".join(part_text(part) for part in self.parts if part.get("type") == "text")
 
 
 class _Shape(msgspec.Struct):
@@ -63,6 +64,12 @@ class _Shape(msgspec.Struct):
 _KNOWN_KEYS = frozenset(("id", "role", "parts", "metadata"))
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
+
+
+def part_text(part: JsonObject) -> str:
+    """The text of a text or reasoning part; none where a client stored something else."""
+    text = part.get("text")
+    return text if isinstance(text, str) else ""
 
 
 def is_tool_part(part: JsonObject) -> bool:
@@ -117,9 +124,7 @@ def message_from_object(value: object) -> UIMessage:
     shape = msgspec.convert(value, _Shape)
     if shape.role not in ROLES:
         raise msgspec.ValidationError(f"Role {shape.role!r} of message {shape.id!r} is none of {sorted(ROLES)}")
-    extra: JsonObject = {}
-    if isinstance(value, dict):
-        extra = {key: item for key, item in value.items() if key not in _KNOWN_KEYS}
+    extra = {key: item for key, item in msgspec.convert(value, JsonObject).items() if key not in _KNOWN_KEYS}
     return UIMessage(shape.id, shape.role, shape.parts, shape.metadata, extra)
 
 
