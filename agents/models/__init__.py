@@ -1,0 +1,34 @@
+"""The models that an agent can talk to.
+
+Importing this loads no vendor's SDK and no HTTP library; the names below are loaded on first use, and what is heavy
+only by the first request.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from agents.models.model import Model, ModelFinish, ModelMessage, ModelRequest, ToolCall, Usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agents.models.scripted import Scripted
+
+__all__ = [
+    "Model",
+    "ModelFinish",
+    "ModelMessage",
+    "ModelRequest",
+    "Scripted",
+    "ToolCall",
+    "Usage",
+]
+
+_HOMES = {"Scripted": "scripted"}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
