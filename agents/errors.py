@@ -5,6 +5,7 @@
       ToolInputInvalid    a tool's definition or its input does not fit its schema
       TurnNotAllowed      a turn was asked for from inside a running turn of the same agent
       UnknownTurn         no stream is kept for that request id
+      WorkspaceError      a workspace operation is impossible; has ``code`` (ENOENT, EISDIR, ...) and ``path``
     Unavailable
       ModelOverloaded     429, 503, 529 or an ``overloaded_error``; ``retry_after`` in seconds if the service gave one
       ModelConnectionLost refused, reset, timed out, cut in mid-stream, or an answer that is not the protocol
@@ -26,6 +27,7 @@ __all__ = [
     "TurnFailed",
     "TurnNotAllowed",
     "UnknownTurn",
+    "WorkspaceError",
 ]
 
 
@@ -60,6 +62,20 @@ class TurnNotAllowed(UsageError):
 
 class UnknownTurn(UsageError):
     """No stream is kept for that request id."""
+
+
+class WorkspaceError(UsageError):
+    """A workspace operation is impossible; the message begins with the code, as a file system's does.
+
+    Attributes:
+        code: ENOENT, EEXIST, EISDIR, ENOTDIR, ENOTEMPTY, EPERM, EINVAL, ENAMETOOLONG, ELOOP or EFBIG.
+        path: The path as it was given.
+    """
+
+    def __init__(self, code: str, what: str, *, path: str = "") -> None:
+        super().__init__(f"{code}: {what}")
+        self.code = code
+        self.path = path
 
 
 class TurnFailed(PerdureError):
