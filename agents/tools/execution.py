@@ -22,7 +22,6 @@ from agents.errors import ToolInputInvalid
 from agents.tools.schema import ToolContext
 from agents.tools.tool import Tool
 from agents.tools.validation import checked
-from runtime.clock import Clock, SystemClock
 
 __all__ = ["ToolOutcome", "run_tool", "wants_approval"]
 
@@ -46,6 +45,7 @@ class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 # Gets each value of a generator tool as it comes, as JSON.
 OnOutput = Callable[[Any], Awaitable[None] | None]
+Sleep = Callable[[float], Awaitable[None]]
 
 
 class _OnOutputFailed(Exception):
@@ -66,7 +66,7 @@ async def run_tool(
     *,
     tool_call_id: str = "",
     on_output: OnOutput | None = None,
-    clock: Clock | None = None,
+    sleep: Sleep = asyncio.sleep,
     is_checked: bool = False,
 ) -> ToolOutcome:
     """Run one call to its end.
@@ -76,7 +76,7 @@ async def run_tool(
         value: The input, an object.
         tool_call_id: The same in every run of this call.
         on_output: Gets every value of a generator tool, the last one too (turns T9); the outcome repeats the last.
-        clock: For the tool's time-out.
+        sleep: Waits for so many seconds; for the tool's time-out.
         is_checked: The input is a hook's and not judged again (turns H5): what does not fit is handed over as it is.
     """
     assert tool.execute is not None, f"tool {tool.name} is the client's to run"
@@ -88,7 +88,7 @@ async def run_tool(
         if tool.timeout is None:
             output = await body
         else:
-            output = await _within(body, tool.timeout, clock or SystemClock())
+            output = await _within(body, tool.timeout, sleep)
         return ToolOutcome(output=_json(tool, output))
     except _OnOutputFailed as failed:
         raise failed.error from None
@@ -161,10 +161,10 @@ async def _show(tool: Tool, value: object, on_output: OnOutput | None) -> None:
         raise _OnOutputFailed(error) from error
 
 
-async def _within(body: Coroutine[Any, Any, Any], seconds: float, clock: Clock) -> Any:
-    """The result of ``body``, or ``TimeoutError`` after ``seconds`` of the clock."""
+async def _within(body: Coroutine[Any, Any, Any], seconds: float, sleep: Sleep) -> Any:
+    """The result of ``body``, or ``TimeoutError`` after ``seconds``."""
     work = asyncio.ensure_future(body)
-    timer = asyncio.ensure_future(clock.sleep(seconds))
+    timer = asyncio.ensure_future(sleep(seconds))
     try:
         await asyncio.wait({work, timer}, return_when=asyncio.FIRST_COMPLETED)
         if work.cancelled():  # by itself: this task was not, or it would not be here
@@ -174,14 +174,14 @@ async def _within(body: Coroutine[Any, Any, Any], seconds: float, clock: Clock) 
         raise TimeoutError(f"timed out after {seconds:g} s")
     finally:
         timer.cancel()
-        await _stopped(work, clock)
+        await _stopped(work, sleep)
 
 
-async def _stopped(work: asyncio.Future[Any], clock: Clock) -> None:
+async def _stopped(work: asyncio.Future[Any], sleep: Sleep) -> None:
     if work.done():
         return
     work.cancel()
-    grace = asyncio.ensure_future(clock.sleep(CANCEL_GRACE_SECONDS))
+    grace = asyncio.ensure_future(sleep(CANCEL_GRACE_SECONDS))
     try:
         await asyncio.wait({work, grace}, return_when=asyncio.FIRST_COMPLETED)
     finally:

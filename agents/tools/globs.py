@@ -1,4 +1,4 @@
-"""Glob patterns over workspace paths (tools W9): ``*`` and ``?`` within a step, ``**`` over steps, ``[...]``, ``{a,b}``.
+"""Glob patterns over workspace paths (tools W9): ``*``, ``?`` within a step, ``**`` over steps, ``[...]``, ``{a,b}``.
 
 A pattern comes from a model and meets names that a model chose, so matching must not be made to take for ever. Braces
 become alternatives first. Then every ``*`` but the last of a step, and every ``**`` but the last of a pattern, matches

@@ -12,14 +12,14 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from agents.errors import WorkspaceError
 from agents.tools.loading import LoadReport, load_folder
 from agents.tools.tables import FileInfo, Sql, WorkspaceInfo
 from agents.tools.tree import Tree
-from runtime.clock import Clock, SystemClock
 from runtime.errors import UsageError
 
 __all__ = ["FileInfo", "LoadReport", "Workspace", "WorkspaceInfo"]
@@ -50,7 +50,7 @@ class Workspace:
         *,
         inline_threshold: int = INLINE_THRESHOLD,
         name: str | None = None,
-        clock: Clock | None = None,
+        now_ms: Callable[[], int] | None = None,
     ) -> None:
         """A workspace in a database; several may share one, each with a namespace of its own.
 
@@ -59,7 +59,7 @@ class Workspace:
             namespace: A letter, then letters, digits or ``_``.
             inline_threshold: Bytes from which on a file is worth a warning, once.
             name: For logs and events.
-            clock: For the times of files.
+            now_ms: Gives epoch milliseconds, for the times of files; the machine's clock by default.
 
         Raises:
             UsageError: An impossible namespace, or one open in this database with other options.
@@ -67,7 +67,7 @@ class Workspace:
         _claim(sql, namespace, inline_threshold)
         self.namespace = namespace
         self.name = name
-        self._tree = Tree(sql, namespace, inline_threshold, (clock or SystemClock()).now_ms)
+        self._tree = Tree(sql, namespace, inline_threshold, now_ms or _machine_ms)
         self._unsettled = 0
 
     async def read_file(self, path: str) -> str | None:
@@ -215,6 +215,10 @@ def _claim(sql: Sql, namespace: str, inline_threshold: int) -> None:
             f"workspace {namespace!r} of this database is open with inline_threshold={old_threshold}, "
             f"not {inline_threshold}; use the same options"
         )
+
+
+def _machine_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _encoded(path: str, content: str) -> bytes:

@@ -56,6 +56,9 @@ HOMES = {
 LATE = {
     "runtime": "connect is loaded on first use: it brings Ray",
     "agents.models": "the models are loaded on first use: they bring what they speak with",
+    "agents.tools.grep": "regex costs 18 ms and 2 MiB that most agents never need",
+    "agents.tools.schema": "docstring_parser costs 18 ms and 2 MiB that a docstring without sections needs not",
+    "agents.tools.validation": "jsonschema costs 80 ms and 7 MiB that only tools with a raw JSON Schema need",
     "agents.models.anthropic": "the SDK costs seconds and 69 MiB, which only its own process may pay",
 }
 
