@@ -60,7 +60,6 @@ LATE = {
     "agents.tools.schema": "docstring_parser costs 18 ms and 2 MiB that a docstring without sections needs not",
     "agents.tools.validation": "jsonschema costs 80 ms and 7 MiB that only tools with a raw JSON Schema need",
     "agents.models.anthropic": "the SDK costs seconds and 69 MiB, which only its own process may pay",
-    "agents.tools.validation": "jsonschema is 7 MB of the 18 that an idle agent may have, and few tools bring a schema",
 }
 
 # What core/ may import of the standard library: no clock, no randomness, no I/O, no concurrency.
