@@ -1,8 +1,8 @@
 """The blocks of code in README.md and docs/, and how they are run.
 
-A ``python`` block whose first line is a comment with a file's name (``# app.py``) is that file: it is written into the
-document's folder, where later blocks import it. Every ``python`` block is run as a script, with ``await`` allowed at the
-top. All blocks of a document share a folder and a data folder, so they find the agents of the blocks before them.
+A ``python`` block whose first line is a comment with a file name (``# app.py``) is that file: it is written into the
+folder of its document, where later blocks import it. Every ``python`` block is run as a script, with ``await`` allowed
+at the top. All blocks of a document share a folder and a data folder, so they find the agents of the blocks before.
 """
 
 from __future__ import annotations
