@@ -12,6 +12,7 @@ from agents.models.model import Model, ModelFinish, ModelMessage, ModelRequest, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from agents.models.offline import Offline
     from agents.models.scripted import Scripted
 
 __all__ = [
@@ -19,12 +20,13 @@ __all__ = [
     "ModelFinish",
     "ModelMessage",
     "ModelRequest",
+    "Offline",
     "Scripted",
     "ToolCall",
     "Usage",
 ]
 
-_HOMES = {"Scripted": "scripted"}
+_HOMES = {"Offline": "offline", "Scripted": "scripted"}
 
 
 def __getattr__(name: str) -> object:

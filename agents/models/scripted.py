@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -160,17 +160,23 @@ class Scripted:
         step = steps[position.round]
         return Scripted.text(step) if isinstance(step, str) else step
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart, None]:
         """Yield what the script says next.
 
         Raises:
             ModelRefused: The request is not one that a vendor would take.
             UsageError: The script does not reach that far.
         """
+        return self.perform(request, self.step_for)
+
+    async def perform(
+        self, request: ModelRequest, step_for: Callable[[Position], Step]
+    ) -> AsyncGenerator[ModelPart, None]:
+        """Yield what is missing of the step that ``step_for`` names for the place where the request stands."""
         self.requests.append(request)
         self._check(request)
         position = position_of(request)
-        step = self.step_for(position)
+        step = step_for(position)
         # What does not begin this step's text belongs to something else, so this step has not begun.
         resumed_at = len(position.emitted) if step.full_text.startswith(position.emitted) else 0
         count = await self._counter.begin(request, position, resumed_at)

@@ -22,6 +22,7 @@ from agents.core.chunks import (
 from agents.errors import ModelOverloaded, ModelRefused
 from agents.models import Scripted
 from agents.models.model import ModelFinish, ModelMessage, ReasoningBlock, TextBlock, ToolCall, Usage
+from agents.models.script import Step
 from runtime.errors import UsageError
 
 from .requests import (
@@ -39,7 +40,10 @@ from .requests import (
     user,
 )
 
-TWO_STEPS = [Scripted.text("Let me look. ") + Scripted.call("read", {"path": "/a"}, call_id="c1"), "It says hello."]
+TWO_STEPS: list[Step | str] = [
+    Scripted.text("Let me look. ") + Scripted.call("read", {"path": "/a"}, call_id="c1"),
+    "It says hello.",
+]
 
 
 async def test_a_text_step_is_one_block_in_deltas_and_a_finish() -> None:
@@ -144,7 +148,7 @@ async def test_a_text_in_two_items_resumes_in_the_second() -> None:
 
 async def test_a_new_process_gives_calls_the_same_ids() -> None:
     asked = request(user("hi"), called("c1"), result("c1"))
-    script = ["never", Scripted.call("read")]
+    script: list[Step | str] = ["never", Scripted.call("read")]
 
     first = calls_of(await collect(Scripted(script).stream(asked)))
 
