@@ -15,32 +15,41 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
 
-from tests.house.source import PACKAGES, ROOT, imports_of, package_modules
+from tests.house.source import PACKAGES, ROOT, Module, all_modules, imports_of, package_modules
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Import name -> distribution, where they differ.
-DISTRIBUTIONS = {"docstring_parser": "docstring-parser"}
+DISTRIBUTIONS = {"docstring_parser": "docstring-parser", "pytest_asyncio": "pytest-asyncio", "yaml": "types-pyyaml"}
 # Comes with a declared one by that one's own design, so it must not be pinned beside it.
 BROUGHT = {"httpx2": "anthropic"}
+FOLDERS_OF_OURS = {*PACKAGES, "tests", "benchmarks", "examples"}
 
 
-def declared() -> set[str]:
-    return {re.split(r"[\[=<>~! ]", requirement)[0].lower() for requirement in PROJECT["dependencies"]}
+def names_of(requirements: list[str]) -> set[str]:
+    return {re.split(r"[\[=<>~! ]", requirement)[0].lower() for requirement in requirements}
 
 
-def imported() -> set[str]:
-    ours = frozenset(module.name for module in package_modules())
-    tops = {one.top for module in package_modules() for one in imports_of(module, ours)}
-    foreign = tops - sys.stdlib_module_names - set(PACKAGES) - set(BROUGHT)
+def imported_by(modules: tuple[Module, ...]) -> set[str]:
+    ours = frozenset(module.name for module in modules)
+    tops = {one.top for module in modules for one in imports_of(module, ours)}
+    foreign = tops - sys.stdlib_module_names - FOLDERS_OF_OURS - set(BROUGHT)
     return {DISTRIBUTIONS.get(name, name) for name in foreign}
 
 
+DECLARED = names_of(PROJECT["dependencies"])
+
+
 def test_every_foreign_package_that_is_imported_is_declared() -> None:
-    assert sorted(imported() - declared()) == []
+    assert sorted(imported_by(package_modules()) - DECLARED) == []
 
 
 def test_every_declared_dependency_is_imported() -> None:
-    assert sorted(declared() - imported()) == []
+    assert sorted(DECLARED - imported_by(package_modules())) == []
+
+
+def test_what_the_tests_and_examples_import_is_declared_too() -> None:
+    for_developers = names_of(PROJECT["optional-dependencies"]["dev"])
+    assert sorted(imported_by(all_modules()) - DECLARED - for_developers) == []
 
 
 @pytest.mark.slow
