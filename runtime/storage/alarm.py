@@ -1,7 +1,7 @@
 """The alarm slot of one object, as data.
 
-One row or none. Here it is only set and read; when it fires and how it is retried is the host's business (runtime
-D24-D28), which keeps ``retry_count`` in the same row.
+One row or none, holding a packed ``runtime.core.alarms.Slot``. Here it is set and read; when it fires and how it is
+retried is decided there and done by ``runtime.alarms`` (runtime D24-D28).
 """
 
 from __future__ import annotations
@@ -9,12 +9,16 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
+import msgspec
+
+from runtime.core import alarms
+from runtime.core.alarms import Slot
 from runtime.errors import UsageError
 from runtime.storage.store import Session
 
-__all__ = ["ALARM_TABLE", "alarm_at_ms", "clear_alarm", "read_alarm", "write_alarm"]
+__all__ = ["ALARM_TABLE", "alarm_at_ms", "clear_alarm", "read_alarm", "read_slot", "write_alarm", "write_slot"]
 
-ALARM_TABLE = "CREATE TABLE cf_alarm (slot INTEGER PRIMARY KEY, at_ms BIGINT, retry_count INTEGER NOT NULL)"
+ALARM_TABLE = "CREATE TABLE cf_alarm (slot INTEGER PRIMARY KEY, body BLOB NOT NULL)"
 
 SLOT = 0
 # Later instants than the year 9999 have no datetime, and a factor of 1000 forgotten is found here.
@@ -42,20 +46,29 @@ def alarm_at_ms(when: object) -> int:
     return round(seconds * 1000)
 
 
+def read_slot(session: Session) -> Slot:
+    """The slot as stored; an empty one if it was never set."""
+    found = session.execute("SELECT body FROM cf_alarm WHERE slot = ?", (SLOT,)).rows
+    return msgspec.msgpack.decode(found[0][0], type=Slot) if found else Slot()  # type: ignore[arg-type]  # a BLOB
+
+
+def write_slot(session: Session, slot: Slot) -> None:
+    """Store the slot in the session's transaction."""
+    body = msgspec.msgpack.encode(slot)
+    if session.execute("UPDATE cf_alarm SET body = ? WHERE slot = ?", (body, SLOT)).changed == 0:
+        session.execute("INSERT INTO cf_alarm VALUES (?, ?)", (SLOT, body))
+
+
 def write_alarm(session: Session, at_ms: int) -> None:
     """Set the slot; the count of retries starts anew."""
-    if session.execute("UPDATE cf_alarm SET at_ms = ?, retry_count = 0 WHERE slot = ?", (at_ms, SLOT)).changed == 0:
-        session.execute("INSERT INTO cf_alarm VALUES (?, ?, 0)", (SLOT, at_ms))
+    write_slot(session, alarms.set_at(read_slot(session), at_ms))
 
 
 def clear_alarm(session: Session) -> None:
-    """Empty the slot."""
-    session.execute("DELETE FROM cf_alarm WHERE slot = ?", (SLOT,))
+    """Empty the slot; a handler that runs goes on, but is not retried."""
+    write_slot(session, alarms.cleared(read_slot(session)))
 
 
 def read_alarm(session: Session) -> int | None:
     """Epoch milliseconds in the slot; None if it is empty."""
-    found = session.execute("SELECT at_ms FROM cf_alarm WHERE slot = ?", (SLOT,)).rows
-    at_ms = found[0][0] if found else None
-    assert at_ms is None or isinstance(at_ms, int)
-    return at_ms
+    return read_slot(session).at_ms
