@@ -9,6 +9,7 @@ was made from, so each is told.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from runtime.errors import LockHeld, PerdureError, SqlError, StorageCorrupt, Sto
 from runtime.storage import statements
 from runtime.storage.connection import Statement
 from runtime.storage.database import Database
+from runtime.storage.file import log_path
 from runtime.storage.store import Rows, Value
 
 __all__ = ["DATABASE_NAME", "Database", "open_store", "prewarm"]
@@ -79,13 +81,22 @@ def open_store(folder: Path, *, inline: bool = False) -> Database:
     path = folder / DATABASE_NAME
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        is_new = not path.exists()
     except OSError as error:
         raise StorageFailed(f"{folder} cannot be created: {error}. Free or repair the disk, then try again.") from error
+    if is_new and log_path(path).exists():
+        # DuckDB would begin an empty database and drop the log, which may hold all that was ever acknowledged.
+        raise StorageCorrupt(
+            f"{path} is missing, but its log {log_path(path).name} is there. Nothing was changed. Restore both files "
+            "together from a replica or a backup, or remove the log to begin anew."
+        )
     try:
         instance = _spares.pop()
     except IndexError:
         instance = _instance(MEMORY_LIMIT)
     try:
+        if is_new:
+            _create(instance, path)
         return _attached(instance, path, inline=inline)
     except duckdb.OutOfMemoryException:
         pass
@@ -105,11 +116,29 @@ def _instance(memory_limit: str) -> duckdb.DuckDBPyConnection:
     return connection
 
 
+def _create(instance: duckdb.DuckDBPyConnection, path: Path) -> None:
+    """Make an empty database that is there whole or not at all.
+
+    A process killed while DuckDB writes a new file's headers would leave one that never opens again.
+    """
+    unfinished = path.with_name(f"{path.name}.new")
+    try:
+        unfinished.unlink(missing_ok=True)
+        instance.execute(f"ATTACH {_text(unfinished)} AS fresh")
+        instance.execute("DETACH fresh")
+        # Unlike a rename, a link never replaces the file of someone who was faster.
+        with contextlib.suppress(FileExistsError):
+            os.link(unfinished, path)
+        unfinished.unlink()
+    except (OSError, duckdb.Error) as error:
+        instance.close()
+        raise _open_error(error, path) from error
+
+
 def _attached(instance: duckdb.DuckDBPyConnection, path: Path, *, inline: bool) -> Database:
     try:
-        quoted = str(path).replace("'", "''")
-        instance.execute(f"SET temp_directory = '{quoted}.tmp'")
-        instance.execute(f"ATTACH '{quoted}' AS {ALIAS}")
+        instance.execute(f"SET temp_directory = {_text(path.with_name(f'{path.name}.tmp'))}")
+        instance.execute(f"ATTACH {_text(path)} AS {ALIAS}")
         instance.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         instance.execute("SET lock_configuration = true")
         return Database(path, DuckDBConnection(instance), lambda: DuckDBConnection(instance.cursor()), inline=inline)
@@ -238,14 +267,20 @@ def _statement_error(error: Exception, query: str) -> PerdureError:
     return SqlError(text, query=query)
 
 
-def _open_error(error: duckdb.Error, path: Path) -> PerdureError:
+def _text(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def _open_error(error: Exception, path: Path) -> PerdureError:
     text = str(error)
     if "Could not set lock" in text or isinstance(error, duckdb.ResourceInUseException):
         return LockHeld(f"{path} is open already: {text.splitlines()[0]}. Close it there, or wait until that ends.")
     if _is_disk_trouble(text):
         return StorageFailed(f"{path} cannot be opened: {text}. Free or repair the disk, then try again.")
+    if isinstance(error, OSError):
+        return StorageFailed(f"{path} cannot be opened: {text}. Repair the disk, then try again.")
     return StorageCorrupt(
-        f"{path} or its log {path.name}.wal does not open: {text}. Nothing was changed. Keep a copy of both files, "
+        f"{path} or its log {log_path(path).name} does not open: {text}. Nothing was changed. Copy both files, "
         "then restore them together from a replica or a backup."
     )
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from runtime.errors import Corrupt, ObjectReset, PerdureError, SqlError, StorageFailed
 from runtime.storage.connection import Connection, Statement
 
-__all__ = ["File"]
+__all__ = ["File", "log_path"]
 
 # Replay costs 0.13 ms a transaction and dominates the wake after a crash; a checkpoint costs about 8 ms.
 TRANSACTIONS_BETWEEN_CHECKPOINTS = 200
@@ -28,6 +28,11 @@ LOG_BYTES_A_TRANSACTION = 500
 # Parsed statements kept by their text. User code may build texts without end.
 STATEMENTS_KEPT_MAX = 512
 STATEMENT_CHARACTERS_KEPT_MAX = 10_000
+
+
+def log_path(path: Path) -> Path:
+    """Where DuckDB keeps the write-ahead log of a database file."""
+    return path.with_name(f"{path.name}.wal")
 
 
 class _Open(Protocol):
@@ -48,7 +53,7 @@ class File:
         self.private_sessions: list[_Open] = []
         self.is_stretch_open: Callable[[], bool] = lambda: False
         self._parsed: dict[str, tuple[Statement, ...]] = {}
-        self._log_path = f"{path}.wal"
+        self._log_path = log_path(path)
         self._log_bytes = self._log_size()
         self._uncheckpointed = self._log_bytes // LOG_BYTES_A_TRANSACTION
         self._is_checkpoint_due = False

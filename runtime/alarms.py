@@ -1,0 +1,88 @@
+"""Driver of ``runtime.core.alarms``: fires the alarm of one object and keeps the keeper's index in step."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from runtime.core import alarms
+from runtime.core.alarms import Slot
+from runtime.object import AlarmInfo
+from runtime.storage.alarm import read_slot, write_slot
+from runtime.stretch import stepped
+
+if TYPE_CHECKING:
+    from runtime.host import Host
+
+__all__ = ["AlarmRunner"]
+
+log = logging.getLogger("perdure")
+
+
+class AlarmRunner:
+    """The alarm of one host. ``fire`` is what the keeper calls; its answer is the slot as it then is."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.is_running = False
+
+    def changed(self, at_ms: int | None) -> None:
+        """The object's own code set or cleared the slot, in the open stretch."""
+
+    def resume(self) -> None:
+        """After a start: an alarm whose handler a death interrupted runs again (D27)."""
+        store = self._host.store
+        assert store is not None
+        if read_slot(store).running_at_ms is not None and self._host.platform.keeping is not None:
+            self._host.spawned.add(task := asyncio.ensure_future(self.fire()))
+            task.add_done_callback(self._host.spawned.discard)
+
+    async def announce(self, timeout: float) -> None:
+        """Tell the keeper the slot of the open stretch, before its commit (D30)."""
+        store, keeping = self._host.store, self._host.platform.keeping
+        assert store is not None
+        assert keeping is not None
+        slot = read_slot(store)
+        await keeping.set_alarm(self._host.activation, _next_ms(slot), slot.version, timeout=timeout)
+
+    async def fire(self) -> tuple[int | None, int]:
+        """Run the handler if the slot is due; returns when the keeper should come again, and the slot's version."""
+        host = self._host
+        store = host.store
+        assert store is not None
+        slot = read_slot(store)
+        if self.is_running or not alarms.is_due(slot, host.platform.clock.now_ms()):
+            return _next_ms(slot), slot.version
+        self.is_running = True
+        try:
+            slot = alarms.begin(slot)
+            self._write(slot)
+            await host.durable()
+            try:
+                assert host.object is not None
+                await stepped(host.object.alarm(AlarmInfo(retry_count=slot.retry_count)), host)
+                after = alarms.finished(read_slot(store))
+            except Exception as error:
+                host.check()
+                after = alarms.failed(read_slot(store), host.platform.clock.now_ms())
+                fate = "it is tried again" if after.retry_count else "it was dropped after its last retry"
+                log.exception("%s: its alarm raised %s; %s", host.id, type(error).__name__, fate)
+            self._write(after)
+            await host.durable()
+            return _next_ms(after), after.version
+        finally:
+            self.is_running = False
+
+    def _write(self, slot: Slot) -> None:
+        store = self._host.store
+        assert store is not None
+        self._host.check()
+        write_slot(store, slot)
+        self._host.wrote(confirmed=True)
+
+
+def _next_ms(slot: Slot) -> int | None:
+    """When the keeper should come: at the slot's time, or, for a run under way, at the time that it had."""
+    times = [at for at in (slot.at_ms, slot.running_at_ms) if at is not None]
+    return min(times) if times else None

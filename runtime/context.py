@@ -1,0 +1,110 @@
+"""The ``Context`` that a host gives to its object."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from runtime.clock import Clock
+from runtime.ids import ObjectId
+from runtime.object import Lease, current_call
+from runtime.storage.migrations import migrate
+from runtime.storage.storage import Storage
+from runtime.storage.store import Store
+from runtime.stub import make_stub
+
+if TYPE_CHECKING:
+    from runtime.host import Host
+
+__all__ = ["HostContext"]
+
+T = TypeVar("T")
+log = logging.getLogger("perdure")
+
+# D5: the platform's bound on work after the reply.
+WAIT_UNTIL_SECONDS_MAX = 900.0
+
+
+class HostContext:
+    """See ``runtime.object.Context`` for what each of these means."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        assert host.store is not None
+        self.store: Store = host.store
+        self.storage: Storage = host.storage
+        self.id: ObjectId = host.id
+        self.clock: Clock = host.platform.clock
+        self.folder: Path = host.folder
+
+    @property
+    def name(self) -> str:
+        """The object's own name."""
+        return self.id.name
+
+    def migrate(self, component: str, steps: Sequence[str]) -> None:
+        """Bring the tables of one component up to date."""
+        migrate(self.store, component, steps, self._host.versions)
+
+    async def block_concurrency_while(self, fn: Callable[[], Awaitable[T]]) -> T:
+        """Run ``fn`` with no other event delivered."""
+        return await self._host.block(fn)
+
+    def wait_until(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Keep the object alive for ``work``."""
+        task = asyncio.create_task(self._bounded(work))
+        self._host.background.add(task)
+        task.add_done_callback(self._host.background.discard)
+
+    async def _bounded(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(work)
+        timer = asyncio.create_task(self.clock.sleep(WAIT_UNTIL_SECONDS_MAX))
+        try:
+            await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                log.warning("%s: wait_until was ended after %g s", self.id, WAIT_UNTIL_SECONDS_MAX)
+            elif not task.cancelled() and (error := task.exception()) is not None:
+                log.error("%s: wait_until raised", self.id, exc_info=error)
+        finally:
+            task.cancel()
+            timer.cancel()
+
+    def abort(self, reason: str) -> None:
+        """Reset the object and leave the running method."""
+        self._host.reset(str(reason))
+        self._host.check()
+
+    async def keep_alive(self) -> Lease:
+        """Hold the object awake and watched."""
+        return await self._host.keep_alive()
+
+    def progressed(self) -> None:
+        """Durable progress was made."""
+        self._host.progressed()
+
+    async def flush(self) -> None:
+        """Make everything written so far durable."""
+        await self._host.durable()
+
+    def stub(self, cls: type[T], object_id: ObjectId) -> T:
+        """A stub of any object."""
+        return make_stub(cls, object_id, self._host.platform.caller)
+
+    def get(self, cls: type[T], name: str) -> T:
+        """A stub of a root object."""
+        return self.stub(cls, ObjectId.root(cls.__name__, name))
+
+    def derive_key(self, what: str) -> str | None:
+        """A key for a call made from inside a call that has one."""
+        context = current_call.get()
+        return context.derive(what) if context is not None and context.key else None
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Start background work that ends with the instance."""
+        task = asyncio.create_task(work, name=name)
+        self._host.spawned.add(task)
+        task.add_done_callback(self._host.spawned.discard)
+        return task

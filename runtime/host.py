@@ -1,0 +1,464 @@
+"""One live instance of one object: its storage, its gates, its calls, its end. Knows no Ray.
+
+A ``Host`` is made with an ``Activation``; the first event opens it: the lock, the database, the constructor, the
+start-up, in that order and under the input gate. From then on every event runs as a stepped coroutine (see
+``runtime.stretch``), so that its writes are committed before anything else runs or leaves. It ends by hibernation, by
+a reset, or with its process; after the end each storage access raises, and the platform lets the process go.
+
+What an instance is asked beside its loop (ping, watch, evict) may come from another thread; everything else runs on
+the loop that opened it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from runtime.alarms import AlarmRunner
+from runtime.clock import Clock
+from runtime.context import HostContext
+from runtime.control import Ended, Evict, Evicted, Ping, Pong, Progressed, Watch, decode_ask
+from runtime.core.gates import InputGate, Limits, Overloaded
+from runtime.core.lifecycle import Busy, State, may_move, stays_awake
+from runtime.errors import ObjectReset, PerdureError, Unavailable
+from runtime.keeping import Keeping
+from runtime.lease import Lease, open_lease
+from runtime.mailbox import MAILBOX_STEPS, Mailbox
+from runtime.object import DurableObject
+from runtime.options import merged_options
+from runtime.storage.migrations import migrate, versions
+from runtime.storage.storage import Storage, prepare
+from runtime.storage.store import Store
+from runtime.stretch import current_stretches, install_task_factory, stepped
+from runtime.stub import Caller
+from runtime.wire import Activation, Refused, encode
+
+__all__ = ["Host", "Platform"]
+
+T = TypeVar("T")
+log = logging.getLogger("perdure")
+
+# D11: start-up and block_concurrency_while may take this long before the object is reset.
+BLOCK_SECONDS_MAX = 30.0
+ANNOUNCE_SECONDS_MAX = 20.0
+
+
+class Platform:
+    """What a host needs from the process around it.
+
+    Args:
+        clock: Where time comes from.
+        caller: The process's way to other objects.
+        keeping: The keeper, as this object talks to it; None for the keeper itself.
+        open_store: Opens the database in a folder.
+        on_end: Called once with the reason when the instance has ended; the process may go.
+        hold_fibers: Tells the local Ray whether work lives here that must not be ended with it.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        caller: Caller,
+        keeping: Keeping | None,
+        open_store: Callable[[Path], Store],
+        on_end: Callable[[str], None],
+        hold_fibers: Callable[[bool], None] = lambda is_live: None,
+    ) -> None:
+        self.clock = clock
+        self.caller = caller
+        self.keeping = keeping
+        self.open_store = open_store
+        self.on_end = on_end
+        self.hold_fibers = hold_fibers
+
+
+class Host:
+    """The live instance of one object."""
+
+    def __init__(self, activation: Activation, cls: type[DurableObject], platform: Platform) -> None:
+        self.activation = activation
+        self.cls = cls
+        self.id = activation.object_id
+        self.platform = platform
+        self.options = merged_options(cls)
+        self.folder = Path(activation.data_dir) / self.id.folder
+        self.state = State.CREATED
+        self.gate = InputGate(Limits())
+        self.mailbox = Mailbox(self)
+        self.alarms = AlarmRunner(self)
+        self.object: DurableObject | None = None
+        self.store: Store | None = None
+        self.lease: Lease | None = None
+        self.versions: dict[str, int] = {}
+        self.leases = 0
+        self.background: set[asyncio.Task[Any]] = set()
+        self.spawned: set[asyncio.Task[Any]] = set()
+        self.progress = 0
+        self.last_event_ms = platform.clock.now_ms()
+        self.end_reason = ""
+        self.is_watched = False
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._starting: asyncio.Future[None] | None = None
+        self._held: asyncio.Task[None] | None = None
+        self._is_confirmed = False
+        self._is_alarm_changed = False
+        self._watchers: list[tuple[bool, concurrent.futures.Future[bytes]]] = []
+        self._idle_task: asyncio.Task[None] | None = None
+
+    # Events
+
+    async def call(self, data: bytes) -> bytes:
+        """Answer one call frame; never raises for what the call did."""
+        return await self.mailbox.call(data)
+
+    def stream(self, data: bytes) -> AsyncGenerator[bytes, None]:
+        """Answer one call frame of an async generator method."""
+        return self.mailbox.stream(data)
+
+    async def started(self) -> None:
+        """Make sure that the object has started; concurrent events share one start.
+
+        Raises:
+            PerdureError, or what the object's own start-up raised.
+        """
+        if self.state is State.ACTIVE:
+            return
+        self.check()
+        if self._starting is None:
+            self._starting = asyncio.ensure_future(self._start())
+        try:
+            await asyncio.shield(self._starting)
+        finally:
+            if self._starting is not None and self._starting.done():
+                self._starting = None
+
+    async def control(self, data: bytes) -> bytes:
+        """Answer a control frame; from any thread's loop."""
+        ask = decode_ask(data)
+        if isinstance(ask, Ping):
+            idle = self.platform.clock.now_ms() - self.last_event_ms
+            epoch = self.lease.epoch if self.lease else 0
+            pong = Pong(pid=os.getpid(), state=self.state, epoch=epoch, busy=stays_awake(self.busy()), idle_ms=idle)
+            return encode(pong)
+        answered: concurrent.futures.Future[bytes] = concurrent.futures.Future()
+        if isinstance(ask, Watch):
+            self._on_loop(self._watch, ask.has_seen_progress, answered)
+        else:
+            assert isinstance(ask, Evict)
+            self._on_loop(self._evict, answered)
+        return await asyncio.wrap_future(answered)
+
+    # Starting
+
+    async def _start(self) -> None:
+        self._move(State.STARTING)
+        self.loop = asyncio.get_running_loop()
+        install_task_factory(self.loop)
+        current_stretches.set(self)
+        self.gate.hold()
+        try:
+            await self._open()
+            self.object = self.cls(HostContext(self))
+            await self._limited(stepped(self.object.boot(), self))
+            self._move(State.ACTIVE)
+            self._idle_task = self.loop.create_task(self._idle())
+        except BaseException as error:
+            self.object = None
+            if self.state is State.STARTING:
+                self._move(State.CREATED)
+                if not isinstance(error, Exception):
+                    self.reset("the start-up was interrupted")
+            raise
+        finally:
+            self.mailbox.admit(self.gate.release())
+        self.alarms.resume()
+
+    async def _open(self) -> None:
+        if self.store is not None:
+            return  # an earlier start-up failed in the object's own code: what was opened stays open
+        if self.lease is None:
+            self.lease = await open_lease(self.folder, self.platform.clock, timeout=self.options.open_timeout)
+        is_new = not (self.folder / "id.json").exists()
+        if is_new and self.platform.keeping is not None:
+            await self.platform.keeping.register(self.activation)
+        store = self.platform.open_store(self.folder)
+        try:
+            self.versions = versions(store)
+            prepare(store, self.versions)
+            migrate(store, "host", MAILBOX_STEPS, self.versions)
+        except BaseException:
+            store.close(checkpoint=False)
+            raise
+        self.store = store
+        self.storage = Storage(store, self)
+        if is_new:
+            text = msgspec.json.encode({"path": self.activation.path, "class": self.activation.cls.name})
+            (self.folder / "id.json").write_bytes(text)
+
+    async def _limited(self, work: Awaitable[T]) -> T:
+        """Await ``work``; the object is reset when it takes longer than D11 allows."""
+        task = asyncio.ensure_future(work)
+        timer = asyncio.ensure_future(self.platform.clock.sleep(BLOCK_SECONDS_MAX))
+        try:
+            await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                self.reset(f"start-up or block_concurrency_while took longer than {BLOCK_SECONDS_MAX:g} s")
+                self.check()
+            return task.result()
+        finally:
+            timer.cancel()
+            task.cancel()
+
+    async def block(self, fn: Callable[[], Awaitable[T]]) -> T:
+        """``block_concurrency_while`` (D11)."""
+        self.gate.hold()
+        try:
+            return await self._limited(fn())
+        except ObjectReset:
+            raise
+        except Exception as error:
+            self.reset(f"block_concurrency_while raised {type(error).__name__}: {error}")
+            raise
+        finally:
+            self.mailbox.admit(self.gate.release())
+
+    # Stretches and the gate of the storage
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a commit is due before anything else may run or leave."""
+        return self._held is not None or (self.store is not None and self.store.is_open_transaction)
+
+    def end(self) -> Generator[Any, None, None]:
+        """Commit the stretch that just ended."""
+        if self._held is None:
+            store = self.store
+            assert store is not None
+            if not self._is_confirmed and not self._is_alarm_changed:
+                # Only unconfirmed writes: nobody waits for them, the next turn of the loop commits.
+                assert self.loop is not None
+                self.loop.call_soon(self._commit_later)
+                return
+            if not self._is_alarm_changed or self.platform.keeping is None:
+                self._commit()
+                return
+            # A plain task: the announcement is the host's own work, not a stretch of the object.
+            self._held = asyncio.Task(self._announce_and_commit(), loop=self.loop)
+        yield from asyncio.shield(self._held).__await__()
+
+    async def _announce_and_commit(self) -> None:
+        try:
+            try:
+                await self.alarms.announce(ANNOUNCE_SECONDS_MAX)
+            except Exception as error:
+                self.reset(f"the keeper could not be told about the alarm: {error}")
+                raise
+            self._commit()
+        finally:
+            self._held = None
+
+    def _commit_later(self) -> None:
+        if self.store is not None and self.store.is_open_transaction and self._held is None:
+            try:
+                self._commit()
+            except PerdureError:
+                log.exception("%s: an unconfirmed write was lost", self.id)
+
+    def _commit(self) -> None:
+        assert self.store is not None
+        self._is_confirmed = self._is_alarm_changed = False
+        try:
+            self.store.commit()
+        except BaseException as error:
+            self.reset(f"a write could not be made durable: {error}")
+            raise
+
+    def check(self) -> None:
+        """Raise ``ObjectReset`` once the instance has ended."""
+        if self.state in (State.RESET, State.CLOSED, State.CLOSING):
+            raise ObjectReset(f"{self.id} was reset: {self.end_reason or self.state}")
+
+    def wrote(self, *, confirmed: bool) -> None:
+        """A write joined the stretch."""
+        self._is_confirmed = self._is_confirmed or confirmed
+
+    async def durable(self) -> None:
+        """Resolves when all earlier confirmed writes are durable."""
+        self.check()
+        self._is_confirmed = True
+        await _Flush(self)
+
+    def alarm(self, at_ms: int | None) -> None:
+        """The alarm slot changed in this stretch."""
+        self._is_confirmed = self._is_alarm_changed = True
+        self.alarms.changed(at_ms)
+
+    # Being awake, and ending
+
+    def busy(self) -> Busy:
+        """What keeps the instance awake."""
+        return Busy(
+            calls=self.mailbox.calls,
+            streams=self.mailbox.streams,
+            background=len(self.background),
+            leases=self.leases,
+            alarm_running=self.alarms.is_running,
+        )
+
+    async def _idle(self) -> None:
+        wait = self.options.hibernate_after
+        while self.state is State.ACTIVE:
+            await self.platform.clock.sleep(max(wait, 0.001))
+            idle = (self.platform.clock.now_ms() - self.last_event_ms) / 1000
+            if stays_awake(self.busy()):
+                wait = self.options.hibernate_after
+            elif idle >= self.options.hibernate_after:
+                self.hibernate("idle")
+            else:
+                wait = self.options.hibernate_after - idle
+
+    def hibernate(self, reason: str) -> None:
+        """Checkpoint, close and end; new calls are refused from here on."""
+        self._move(State.CLOSING)
+        self.end_reason = reason
+        try:
+            if self.store is not None:
+                self.mailbox.forget_expired(self.store)
+                self.store.close(checkpoint=True)
+        except PerdureError:
+            log.exception("%s: closing its storage failed; everything committed is in its log", self.id)
+        self._end(State.CLOSED)
+
+    def reset(self, reason: str) -> None:
+        """End at once: memory and uncommitted writes are lost, whoever waits gets the reason (D6)."""
+        if self.state in (State.RESET, State.CLOSED):
+            return
+        self.end_reason = reason
+        log.warning("%s is reset: %s", self.id, reason)
+        self._move(State.RESET)
+        if self.store is not None:
+            self.store.close(checkpoint=False)
+        self.mailbox.fail_all()
+        self._end(State.RESET)
+
+    def _end(self, state: State) -> None:
+        if self.state is not state:
+            self._move(state)
+        for task in (*self.background, *self.spawned, self._idle_task):
+            if task is not None and task is not _current_task():
+                task.cancel()
+        if self.lease is not None:
+            self.lease.release()
+        self.platform.hold_fibers(False)
+        watchers, self._watchers = self._watchers, []
+        # A reset leaves its watchers without an answer: they see the process end, and create the object again.
+        for _, answered in watchers if state is State.CLOSED else ():
+            answered.set_result(encode(Ended()))
+        self.platform.on_end(self.end_reason)
+
+    def _move(self, state: State) -> None:
+        assert may_move(self.state, state), f"{self.id} cannot go from {self.state} to {state}"
+        self.state = state
+
+    def _on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
+        if self.loop is None:
+            function(*arguments)
+        else:
+            self.loop.call_soon_threadsafe(function, *arguments)
+
+    def _watch(self, has_seen: bool, answered: concurrent.futures.Future[bytes]) -> None:
+        if self.progress and not has_seen:
+            answered.set_result(encode(Progressed()))
+        elif self.state in (State.CLOSED, State.CLOSING):
+            answered.set_result(encode(Ended()))
+        else:
+            self._watchers.append((has_seen, answered))
+
+    def progressed(self) -> None:
+        """Durable progress was made in this life."""
+        self.progress += 1
+        if self.progress == 1:
+            waiting, self._watchers = self._watchers, []
+            for has_seen, answered in waiting:
+                if has_seen:
+                    self._watchers.append((has_seen, answered))
+                elif not answered.cancelled():
+                    answered.set_result(encode(Progressed()))
+
+    def _evict(self, answered: concurrent.futures.Future[bytes]) -> None:
+        busy = stays_awake(self.busy())
+        if self.state is State.ACTIVE and not busy:
+            answered.set_result(encode(Evicted(is_ending=True)))
+            self.hibernate("evicted")
+        else:
+            answered.set_result(encode(Evicted(is_ending=False, busy=busy or f"it is {self.state}")))
+
+    async def keep_alive(self) -> HostLease:
+        """See ``Context.keep_alive``."""
+        self.check()
+        self.leases += 1
+        lease = HostLease(self)
+        try:
+            if self.leases == 1:
+                self.platform.hold_fibers(True)
+            if not self.is_watched and self.platform.keeping is not None:
+                await self.platform.keeping.watch(self.activation)
+                self.is_watched = True
+        except BaseException:
+            lease.release()
+            raise
+        return lease
+
+    def admission(self, ticket: int, size: int) -> bool:
+        """Whether an event may pass the input gate now; if not, it waits under its ticket.
+
+        Raises:
+            Unavailable: Overloaded; not retryable (D35).
+        """
+        self.last_event_ms = now = self.platform.clock.now_ms()
+        admitted = self.gate.arrive(ticket, size, now)
+        if isinstance(admitted, Overloaded):
+            raise Unavailable(f"{self.id} is overloaded: {admitted.reason}", retryable=False, overloaded=True)
+        return admitted
+
+
+class HostLease:
+    """One reason to stay awake."""
+
+    def __init__(self, host: Host) -> None:
+        self._host: Host | None = host
+
+    def release(self) -> None:
+        """Let go; a second call does nothing."""
+        host, self._host = self._host, None
+        if host is not None:
+            host.leases -= 1
+            host.last_event_ms = host.platform.clock.now_ms()
+            if host.leases == 0:
+                host.platform.hold_fibers(False)
+
+
+class _Flush:
+    """Awaiting it ends the stretch."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if self._host.is_dirty:
+            yield from self._host.end()
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
