@@ -36,7 +36,7 @@ class Channel:
         """
         self._grpc: Any = importlib.import_module("grpc")
         self._messages: Any = importlib.import_module(f"ray.core.generated.{messages}")
-        self._channel: Any = self._grpc.insecure_channel(address)
+        self._channel: Any = self._grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)])
 
     def call(self, service: str, method: str, *, timeout: float, **fields: Any) -> Any:
         """Send one request and wait for its answer, for at most ``timeout`` seconds.

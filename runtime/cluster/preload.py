@@ -1,0 +1,1 @@
+"""What a worker of an own Ray imports before it is given an object to be."""
