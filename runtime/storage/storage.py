@@ -21,10 +21,11 @@ from runtime.storage.sql import Sql
 from runtime.storage.store import Store
 from runtime.storage.transactions import Transaction
 
-__all__ = ["Gate", "Storage", "Transaction", "prepare"]
+__all__ = ["STEPS", "Gate", "Storage", "Transaction", "prepare"]
 
 T = TypeVar("T")
 
+# The migration of the component "storage".
 STEPS = (f"{KV_TABLE}; {alarm.ALARM_TABLE}",)
 
 
