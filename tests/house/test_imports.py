@@ -55,6 +55,9 @@ HOMES = {
 # Late imports, each with its reason.
 LATE = {
     "runtime": "connect is loaded on first use: it brings Ray",
+    "runtime.cluster.holder": "Ray reads its settings from the environment while it is imported",
+    "runtime.cluster.join": "Ray reads how to authenticate from the environment while it is imported",
+    "runtime.cluster.ray_rpc": "the same; and grpc costs 60 ms that only a foreign address needs",
     "agents.models": "the models are loaded on first use: they bring what they speak with",
     "agents.tools.grep": "regex costs 18 ms and 2 MiB that most agents never need",
     "agents.tools.schema": "docstring_parser costs 18 ms and 2 MiB that a docstring without sections needs not",

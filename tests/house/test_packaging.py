@@ -21,7 +21,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Import name -> distribution, where they differ.
 DISTRIBUTIONS = {"docstring_parser": "docstring-parser", "pytest_asyncio": "pytest-asyncio", "yaml": "types-pyyaml"}
 # Comes with a declared one by that one's own design, so it must not be pinned beside it.
-BROUGHT = {"httpx2": "anthropic"}
+BROUGHT = {"httpx2": "anthropic", "grpc": "ray[default]"}
 FOLDERS_OF_OURS = {*PACKAGES, "tests", "benchmarks", "examples"}
 
 
