@@ -40,6 +40,7 @@ BATCH_FILES = 100
 BATCH_BYTES = 4_000_000
 
 Path = Annotated[str, "Absolute path of the file"]
+LineNumber = Annotated[int, Meta(ge=1)]
 
 
 def create_workspace_tools(workspace: Any) -> dict[str, Tool]:
@@ -58,8 +59,8 @@ def create_read_tool(ops: Any) -> Tool:
 
     async def read(
         path: Path,
-        offset: Annotated[int | None, Meta(ge=1), "Number of the first line to read"] = None,
-        limit: Annotated[int | None, Meta(ge=1), "How many lines to read"] = None,
+        offset: Annotated[LineNumber | None, "Number of the first line to read"] = None,
+        limit: Annotated[LineNumber | None, "How many lines to read"] = None,
     ) -> JsonObject:
         info = await stat(path)
         if info is None:

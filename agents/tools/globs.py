@@ -39,8 +39,8 @@ class Glob(msgspec.Struct, frozen=True):
     expression: re.Pattern[str]
 
     def matches(self, path: str) -> bool:
-        """Whether a normalised path fits."""
-        return self.expression.fullmatch(path) is not None
+        """Whether a normalised path fits; the root, which has no name, never does."""
+        return path != "/" and self.expression.fullmatch(path) is not None
 
 
 def compile_glob(pattern: str) -> Glob:

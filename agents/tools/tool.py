@@ -79,11 +79,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         Raises:
             UsageError: No vendor takes that name.
         """
-        return self if name == self.name else msgspec.structs.replace(self, name=_checked_name(name))
+        return self if name and name == self.name else msgspec.structs.replace(self, name=_checked_name(name))
 
     def bound(self, agent: object) -> Tool:
-        """The tool with its ``self`` filled in; the same tool if it needs none."""
-        if not self.takes_self or self.execute is None:
+        """The tool with its ``self`` filled in; the same tool if it needs none or there is no agent."""
+        if not self.takes_self or self.execute is None or agent is None:
             return self
         return msgspec.structs.replace(self, execute=types.MethodType(self.execute, agent), takes_self=False)
 
