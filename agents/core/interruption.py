@@ -155,7 +155,7 @@ def decide(
 
 def _must_persist(snapshot: Snapshot | None, stream: Stream, leaf: Leaf, choice: Choice) -> bool:
     """Recovery W5; a message without parts is never stored (T7)."""
-    if stream.state == "none" or not stream.has_parts:
+    if not stream.has_parts:
         return False
     before = snapshot.latest_message_id if snapshot is not None else ""
     is_stored = leaf.role == "assistant" and leaf.message_id != before

@@ -40,7 +40,7 @@ def interrupted_part(part: JsonObject) -> JsonObject:
 
 def is_interrupted(part: JsonObject) -> bool:
     """True if a tool part's outcome is the one that ``interrupted_part`` gave it."""
-    return part.get("state") == "output-error" and part.get("errorText") == INTERRUPTED_TEXT
+    return part.get("errorText") == INTERRUPTED_TEXT
 
 
 def repair_transcript(
@@ -84,8 +84,7 @@ def approved_parts(messages: Sequence[UIMessage]) -> list[JsonObject]:
         for message in messages
         if message.role == "assistant"
         for part in message.parts
-        if is_tool_part(part)
-        and part.get("state") == "approval-responded"
+        if part.get("state") == "approval-responded"
         and not is_settled(part)
         and part.get("approval", {}).get("approved") is True
     ]
@@ -103,9 +102,7 @@ def keep_outcomes(rebuilt: UIMessage, stored: UIMessage | None) -> UIMessage:
         if is_tool_part(part) and (is_settled(part) or part.get("state") == "approval-responded")
     }
     parts = [
-        later[part.get("toolCallId")]
-        if is_tool_part(part) and not is_settled(part) and part.get("toolCallId") in later
-        else part
+        later[part.get("toolCallId")] if part.get("toolCallId") in later and not is_settled(part) else part
         for part in rebuilt.parts
     ]
     return msgspec.structs.replace(rebuilt, parts=parts)

@@ -66,7 +66,8 @@ class _OpenBlock:
         self.part = part
 
     def join(self) -> None:
-        if self.tail and self.part is not None:
+        if self.tail:
+            assert self.part is not None, "deltas wait for a part that was never begun"
             self.part["text"] += "".join(self.tail)
             self.tail.clear()
 
@@ -125,7 +126,7 @@ class MessageBuilder:
     def finish(self) -> None:
         """The stream has ended, for whatever reason: text and reasoning that were streaming are done."""
         for part in self.parts:
-            if part.get("type") in ("text", "reasoning") and part.get("state") == "streaming":
+            if part.get("state") == "streaming":
                 part["state"] = "done"
 
     def apply(self, chunk: Chunk) -> bool:
@@ -180,17 +181,18 @@ class MessageBuilder:
         return True
 
     def _delta(self, block: _OpenBlock, kind: str, chunk: TextDelta | ReasoningDelta) -> None:
-        if block.part is None:
-            self._begin(block, kind, None)
+        part = block.part
+        if part is None:
+            part = self._begin(block, kind, None)
         block.tail.append(chunk.delta)
-        if chunk.provider_metadata is not None and block.part is not None:
-            _merge_metadata(block.part, chunk.provider_metadata)
+        _merge_metadata(part, chunk.provider_metadata)
 
-    def _begin(self, block: _OpenBlock, kind: str, provider_metadata: JsonObject | None) -> None:
+    def _begin(self, block: _OpenBlock, kind: str, provider_metadata: JsonObject | None) -> JsonObject:
         part: JsonObject = {"type": kind, "text": "", "state": "streaming"}
         _merge_metadata(part, provider_metadata)
         self._parts.append(part)
         block.begin(part)
+        return part
 
     def _input_start(self, chunk: ToolInputStart) -> None:
         if chunk.tool_call_id not in self._tools:

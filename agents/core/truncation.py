@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from agents.core.chunks import JsonObject
-from agents.sessions.messages import UIMessage, is_tool_part
+from agents.sessions.messages import UIMessage, is_tool_part, part_text
 
 __all__ = ["truncate_old"]
 
@@ -41,8 +41,8 @@ def _truncated(message: UIMessage) -> UIMessage:
 
 
 def _truncated_part(part: JsonObject) -> JsonObject:
-    text = part.get("text")
-    if part.get("type") == "text" and isinstance(text, str) and len(text) > TEXT_CHARACTERS_MAX:
+    text = part_text(part)
+    if part.get("type") == "text" and len(text) > TEXT_CHARACTERS_MAX:
         return {**part, "text": text[:TEXT_CHARACTERS_MAX] + _suffix(len(text) - TEXT_CHARACTERS_MAX)}
     if is_tool_part(part) and "output" in part and _size(part["output"]) > OUTPUT_CHARACTERS_MAX:
         return {**part, "output": _fit(part["output"], OUTPUT_CHARACTERS_MAX)}

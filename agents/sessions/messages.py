@@ -28,6 +28,7 @@ __all__ = [
     "message_to_object",
     "normalise_input",
     "part_text",
+    "sanitise",
     "user_message",
     "with_normal_inputs",
 ]
@@ -62,6 +63,7 @@ class _Shape(msgspec.Struct):
 
 
 _KNOWN_KEYS = frozenset(("id", "role", "parts", "metadata"))
+_EPHEMERAL = frozenset(("itemId", "reasoningEncryptedContent"))
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
 
@@ -113,6 +115,33 @@ def with_normal_inputs(parts: list[JsonObject]) -> list[JsonObject]:
 
 def _has_bad_input(part: JsonObject) -> bool:
     return "input" in part and not isinstance(part["input"], dict) and is_tool_part(part)
+
+
+def sanitise(message: UIMessage) -> UIMessage:
+    """The message as it is stored (turns C8): without what a vendor's server would refuse in a later request.
+
+    OpenAI's item ids and encrypted reasoning are valid once only; blank reasoning without a vendor's data says nothing.
+    """
+    parts = [_without_ephemeral_ids(part) for part in message.parts]
+    parts = [part for part in parts if not _is_blank_reasoning(part)]
+    return message if parts == message.parts else msgspec.structs.replace(message, parts=parts)
+
+
+def _is_blank_reasoning(part: JsonObject) -> bool:
+    return part.get("type") == "reasoning" and not part_text(part).strip() and not part.get("providerMetadata")
+
+
+def _without_ephemeral_ids(part: JsonObject) -> JsonObject:
+    for key in ("providerMetadata", "callProviderMetadata"):
+        metadata = part.get(key)
+        openai = metadata.get("openai") if isinstance(metadata, dict) else None
+        if isinstance(openai, dict) and not _EPHEMERAL.isdisjoint(openai):
+            kept = {name: value for name, value in openai.items() if name not in _EPHEMERAL}
+            others = {name: value for name, value in part[key].items() if name != "openai"}
+            part = {name: value for name, value in part.items() if name != key}
+            if kept or others:
+                part[key] = {**others, "openai": kept} if kept else others
+    return part
 
 
 def message_from_object(value: object) -> UIMessage:

@@ -45,6 +45,7 @@ HALT = Choice(is_continued=False)
         (FRESH, EMPTY, QUESTION, Retry(user_message_id="u2")),
         # recovery W5, W6: a partial answer is stored, and continued in its message
         (FRESH, PARTIAL, QUESTION, Continue(target_message_id="a2", persist=True)),
+        (FRESH, PARTIAL, NEW_ANSWER, Continue(target_message_id="a2", persist=True)),
         (GOING_ON, NO_STREAM, OLD_ANSWER, Continue(target_message_id="a1")),
         (
             GOING_ON,
@@ -56,12 +57,14 @@ HALT = Choice(is_continued=False)
         (FRESH, NO_STREAM, Leaf(message_id="u3", role="user"), Continue()),
         (FRESH, NO_STREAM, NEW_ANSWER, Continue(target_message_id="a2")),
         (FRESH, NO_STREAM, Leaf(), Continue()),
+        (GOING_ON, NO_STREAM, Leaf(), Continue()),
         (GOING_ON, NO_STREAM, Leaf(message_id="u1", role="user"), Continue()),
         (None, NO_STREAM, QUESTION, Continue()),
         (None, PARTIAL, QUESTION, Continue(target_message_id="a2", persist=True)),
         # recovery W6: the stream has its end, the model is not called again
         (FRESH, ENDED, QUESTION, Settle(reason="stream_terminal", persist=True)),
         (FRESH, ENDED, NEW_ANSWER, Settle(reason="stream_terminal")),
+        (FRESH, ENDED, Leaf(message_id="u3", role="user"), Settle(reason="stream_terminal", persist=True)),
         (FRESH, ENDED_EMPTY, QUESTION, Settle(reason="stream_terminal")),
         (
             GOING_ON,
@@ -112,6 +115,7 @@ def test_giving_up_keeps_the_partial_answer_whatever_the_hook_chose() -> None:
 
 def test_the_first_interruption_is_the_first_attempt() -> None:
     assert count_attempt(Attempts(), 7) == Attempts(count=1, progress=7)
+    assert count_attempt(Attempts(), 0) == Attempts(count=1, progress=0)
 
 
 def test_an_attempt_without_progress_counts() -> None:

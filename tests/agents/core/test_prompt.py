@@ -115,6 +115,21 @@ def test_the_name_of_a_call_is_taken_from_its_type_if_it_has_no_other() -> None:
     assert to_model_messages([assistant(part)]) == (said(use()), asked(result("result c")))
 
 
+def test_a_dynamic_call_has_its_name_beside_its_type() -> None:
+    assert to_model_messages([assistant({**call(), "type": "dynamic-tool"})])[0] == said(use())
+
+
+def test_a_failed_call_without_a_text_says_that_it_failed() -> None:
+    assert to_model_messages([assistant(call(state="output-error"))])[1] == asked(
+        result("The tool failed.", is_error=True)
+    )
+
+
+def test_a_denied_call_without_its_approval_is_sent_as_denied() -> None:
+    prompt = to_model_messages([assistant(call(state="output-denied", approval=None))])
+    assert prompt[1] == asked(result("Tool call execution denied.", is_error=True))
+
+
 def test_signed_reasoning_goes_back_unchanged() -> None:
     signed = {"anthropic": {"signature": "s"}}
     part = {"type": "reasoning", "text": "hm", "providerMetadata": signed}
@@ -140,8 +155,24 @@ def test_data_and_sources_are_not_sent() -> None:
         {"type": "source-url", "url": "u"},
         {"type": 5},
         {},
+        {"type": "file"},
     )
     assert to_model_messages([assistant(*parts), user(text("x"), *parts)]) == (asked(TextBlock(text="x")),)
+
+
+def test_files_and_reasoning_of_the_wrong_role_are_not_sent() -> None:
+    file = {"type": "file", "mediaType": "image/png", "url": "data:,", "providerMetadata": {"v": 1}}
+    reasoning = {"type": "reasoning", "text": "hm", "providerMetadata": {"v": 1}}
+    assert to_model_messages([assistant(file, text("x")), user(reasoning, text("y"))]) == (
+        said(TextBlock(text="x")),
+        asked(TextBlock(text="y")),
+    )
+
+
+def test_a_file_of_unknown_kind_is_sent_as_bytes() -> None:
+    assert to_model_messages([user({"type": "file", "url": "data:,"})]) == (
+        asked(FileBlock(media_type="application/octet-stream", url="data:,")),
+    )
 
 
 def test_files_of_users_are_sent() -> None:

@@ -101,7 +101,7 @@ def test_approved_calls_that_nobody_ran_are_found() -> None:
         message(tool("output-available", "c3", output=1, approval={"id": "c", "approved": True})),
         message(tool("approval-responded", "c4", output=1, approval={"id": "d", "approved": True})),
         message({"type": "text", "text": "x"}),
-        message(approved, role="user"),
+        message({**approved, "toolCallId": "c5"}, role="user"),
     ]
     assert approved_parts(messages) == [approved]
 
@@ -113,6 +113,17 @@ def test_storing_a_rebuilt_message_again_does_not_take_back_a_later_result() -> 
     assert keep_outcomes(rebuilt, stored) == message(
         tool("output-available", "c1", output=1), tool("input-available", "c2"), {"type": "text", "text": "new"}
     )
+
+
+def test_storing_a_rebuilt_message_again_does_not_take_back_an_approval() -> None:
+    approved = tool("approval-responded", approval={"id": "a", "approved": True})
+    asked = tool("approval-requested", approval={"id": "a"})
+    assert keep_outcomes(message(asked), message(approved)) == message(approved)
+
+
+def test_an_open_call_in_storage_is_no_newer_than_the_stream() -> None:
+    asked = tool("approval-requested", approval={"id": "a"})
+    assert keep_outcomes(message(asked), message(tool("input-available"))) == message(asked)
 
 
 def test_a_rebuilt_result_is_not_replaced_by_a_stored_approval() -> None:

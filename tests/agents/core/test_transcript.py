@@ -156,8 +156,17 @@ def test_a_journalled_input_error_with_a_damaged_input_is_kept() -> None:
     assert built(OtherChunk(body)) == [tool("output-error", input={}, errorText="bad")]
 
 
-def test_a_call_without_an_id_is_malformed_and_changes_nothing() -> None:
-    assert built(OtherChunk({"type": "tool-input-available", "toolName": "look", "input": {}})) == []
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"toolName": "look"},
+        {"toolCallId": "c"},
+        {"toolCallId": 5, "toolName": "look"},
+        {"toolCallId": "c", "toolName": "look", "errorText": 5},
+    ],
+)
+def test_a_call_without_id_or_name_is_malformed_and_changes_nothing(fields: JsonObject) -> None:
+    assert built(OtherChunk({"type": "tool-input-error", "input": {}, **fields})) == []
 
 
 def test_a_failed_call_keeps_the_text_of_its_error() -> None:
@@ -254,6 +263,12 @@ def test_a_refused_call_is_denied_with_the_reason() -> None:
     ]
 
 
+def test_the_first_answer_to_an_approval_stays() -> None:
+    # FR-13: a double click, or a second tab
+    parts = built(INPUT, APPROVAL, approval_answer(approved=True), approval_answer(approved=False))
+    assert parts[0]["state"] == "approval-responded"
+
+
 def test_an_answer_to_another_approval_changes_nothing() -> None:
     answer = OtherChunk({"type": "tool-approval-response", "approvalId": "b", "approved": True})
     assert built(INPUT, APPROVAL, answer)[0]["state"] == "approval-requested"
@@ -286,9 +301,14 @@ def test_data_with_a_known_type_and_id_replaces_the_old_in_place() -> None:
     parts = built(
         OtherChunk({"type": "data-note", "id": "n", "data": 1}),
         OtherChunk({"type": "data-other", "id": "n", "data": 2}),
-        OtherChunk({"type": "data-note", "id": "n", "data": 3}),
+        OtherChunk({"type": "data-note", "id": "m", "data": 3}),
+        OtherChunk({"type": "data-note", "id": "n", "data": 4}),
     )
-    assert parts == [{"type": "data-note", "id": "n", "data": 3}, {"type": "data-other", "id": "n", "data": 2}]
+    assert parts == [
+        {"type": "data-note", "id": "n", "data": 4},
+        {"type": "data-other", "id": "n", "data": 2},
+        {"type": "data-note", "id": "m", "data": 3},
+    ]
 
 
 def test_transient_data_is_not_stored() -> None:
@@ -316,6 +336,24 @@ def test_metadata_is_merged_from_start_finish_and_its_own_chunk() -> None:
     builder.apply(OtherChunk({"type": "message-metadata", "messageMetadata": {"c": 3}}))
     builder.apply(Finish(message_metadata={"a": 4}))
     assert builder.metadata == {"a": 4, "b": 2, "c": 3}
+
+
+def test_metadata_of_unknown_kinds_of_chunks_is_not_merged() -> None:
+    builder = MessageBuilder("m")
+    builder.apply(OtherChunk({"type": "from-the-future", "messageMetadata": {"a": 1}}))
+    assert builder.metadata is None
+
+
+def test_the_first_metadata_needs_none_before_it() -> None:
+    builder = MessageBuilder("m")
+    builder.apply(Finish(message_metadata={"a": 1}))
+    assert builder.metadata == {"a": 1}
+
+
+def test_start_without_an_id_leaves_the_message_its_name() -> None:
+    builder = MessageBuilder("own")
+    builder.apply(Start())
+    assert builder.message_id == "own"
 
 
 def test_start_names_the_message() -> None:
@@ -398,10 +436,10 @@ def test_a_rebuild_skips_malformed_chunks() -> None:
 
 def test_an_outcome_reaches_the_older_message_that_has_the_call() -> None:
     # protocol B1, turns C7
-    text = {"type": "text", "text": "x"}
-    messages = [UIMessage("m1", "assistant", [text, tool("input-available"), text]), UIMessage("m2", "assistant", [])]
+    other = {"type": "data-x", "toolCallId": "c", "data": 1}
+    messages = [UIMessage("m1", "assistant", [other, tool("input-available"), other]), UIMessage("m2", "assistant", [])]
     changed = update_older(messages, ToolOutputAvailable("c", 1))
-    assert changed == UIMessage("m1", "assistant", [text, tool("output-available", output=1), text])
+    assert changed == UIMessage("m1", "assistant", [other, tool("output-available", output=1), other])
     assert messages[0].parts[1] == tool("input-available")
 
 

@@ -44,6 +44,20 @@ def test_a_message_that_needs_no_cut_is_the_same_object() -> None:
 
 
 @pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "reasoning", "text": "x" * 20_000},
+        {"type": "data-x", "output": "x" * 1_000},
+        {"type": "tool-x", "state": "input-available", "input": {"q": "x" * 1_000}},
+        {"type": "text", "text": None},
+    ],
+)
+def test_nothing_but_text_and_outputs_is_cut(part: JsonObject) -> None:
+    # turns A5
+    assert shortened(part) is part
+
+
+@pytest.mark.parametrize(
     "output",
     [
         "x" * 1_000,

@@ -260,6 +260,10 @@ def test_two_calls_of_a_step_cannot_have_one_id() -> None:
         effects_of(Begin(), ModelFinished(calls=(twice, twice), finish_reason="stop"))
 
 
+def test_one_step_is_the_smallest_limit() -> None:
+    assert effects_of(Begin(), max_steps=1) == (CallModel(step=0),)
+
+
 def test_a_turn_without_any_step_is_refused() -> None:
     with pytest.raises(AssertionError):
         effects_of(Begin(), max_steps=0)

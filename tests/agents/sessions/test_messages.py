@@ -8,6 +8,7 @@ from agents.sessions.messages import (
     input_from_text,
     message_from_object,
     normalise_input,
+    sanitise,
     user_message,
 )
 
@@ -131,3 +132,41 @@ def test_a_message_is_written_with_objects_as_tool_inputs(kind: str) -> None:
 def test_an_input_that_is_not_a_tools_is_left_alone() -> None:
     message = UIMessage("m", "assistant", [{"type": "data-x", "input": "text"}])
     assert decode_message(encode_message(message)).parts == [{"type": "data-x", "input": "text"}]
+
+
+@pytest.mark.parametrize("key", ["providerMetadata", "callProviderMetadata"])
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        ({"openai": {"itemId": "i"}}, None),
+        ({"openai": {"reasoningEncryptedContent": "x", "kept": 1}}, {"openai": {"kept": 1}}),
+        ({"openai": {"itemId": "i"}, "anthropic": {"signature": "s"}}, {"anthropic": {"signature": "s"}}),
+        ({"anthropic": {"itemId": "i"}}, {"anthropic": {"itemId": "i"}}),
+        ({"openai": 5}, {"openai": 5}),
+        (5, 5),
+    ],
+)
+def test_ids_that_are_valid_once_are_not_stored(key: str, given: object, stored: object) -> None:
+    # turns C8
+    part = {"type": "text", "text": "x"}
+    expected = part if stored is None else {**part, key: stored}
+    assert sanitise(UIMessage("m", "assistant", [{**part, key: given}])).parts == [expected]
+
+
+@pytest.mark.parametrize("words", ["", " \n"])
+def test_blank_reasoning_is_not_stored(words: str) -> None:
+    # turns C8
+    assert sanitise(UIMessage("m", "assistant", [{"type": "reasoning", "text": words}])).parts == []
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "reasoning", "text": "hm"},
+        {"type": "reasoning", "text": "", "providerMetadata": {"anthropic": {"redactedData": "x"}}},
+        {"type": "text", "text": ""},
+    ],
+)
+def test_other_parts_are_stored_as_they_are(part: dict) -> None:
+    message = UIMessage("m", "assistant", [part])
+    assert sanitise(message) is message
