@@ -1,6 +1,7 @@
 import msgspec
 import pytest
 
+from agents.core.chunks import JsonObject
 from agents.sessions.messages import (
     UIMessage,
     decode_message,
@@ -167,6 +168,6 @@ def test_blank_reasoning_is_not_stored(words: str) -> None:
         {"type": "text", "text": ""},
     ],
 )
-def test_other_parts_are_stored_as_they_are(part: dict) -> None:
+def test_other_parts_are_stored_as_they_are(part: JsonObject) -> None:
     message = UIMessage("m", "assistant", [part])
     assert sanitise(message) is message
