@@ -36,6 +36,7 @@ class Database(BaseSession):
         self._connect = connect
         self._inline = inline
         self._journal = connect()
+        self._journal_schema = 0
         self._writer = Writer(self._write, name=f"journal of {path}")
 
     @property
@@ -110,6 +111,10 @@ class Database(BaseSession):
 
     def _write_together(self, batch: list[Append]) -> None:
         self._file.check()
+        if self._journal_schema != self._file.schema_changes:
+            # What the connection keeps for its tables may be for columns that are no more.
+            self._journal_schema = self._file.schema_changes
+            self._journal.rollback()
         self._journal.begin()
         self._journal.append([(append.table, append.rows) for append in batch])
         with self._file.lock:

@@ -50,6 +50,7 @@ class File:
         self.lock = threading.RLock()
         self.on_commit: Callable[[int], None] | None = None
         self.commits = 0
+        self.schema_changes = 0
         self.private_sessions: list[_Open] = []
         self.is_stretch_open: Callable[[], bool] = lambda: False
         self._parsed: dict[str, tuple[Statement, ...]] = {}
@@ -119,6 +120,7 @@ class File:
             _sync_folder(self.path.parent)
         self._log_bytes = size
         self.commits += 1
+        self.schema_changes += changes_schema
         self._uncheckpointed += 1
         # A log with a change of the schema in it has failed to replay in earlier releases of DuckDB.
         if changes_schema or size > LOG_BYTES_MAX or self._uncheckpointed >= TRANSACTIONS_BETWEEN_CHECKPOINTS:

@@ -8,7 +8,7 @@ holds output back until what was written before it is durable (runtime D9).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator, Iterator
+from collections.abc import Awaitable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
@@ -129,7 +129,7 @@ class Scope:
             block.is_alarm_touched = True
 
     @contextmanager
-    def entered(self) -> Iterator[Block]:
+    def entered(self) -> Generator[Block]:
         """A new block for the running code and the tasks it starts; its session ends with it."""
         block = Block(self, self.store.session(), _innermost.get())
         self.blocks_open += 1
@@ -142,7 +142,7 @@ class Scope:
             block.session.close()
 
     @contextmanager
-    def within(self, block: Block) -> Iterator[None]:
+    def within(self, block: Block) -> Generator[None]:
         """Let the running code's calls go to ``block``."""
         token = _innermost.set(block)
         try:

@@ -103,7 +103,7 @@ class Storage:
         """
         return transactions.transaction_sync(self._scope, fn)
 
-    async def transaction(self, fn: Callable[[Transaction], Awaitable[T] | T]) -> T:
+    async def transaction(self, fn: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run ``fn``, which may await, in a transaction of its own; durable on return, undone if ``fn`` raises.
 
         All storage calls inside belong to it; others see nothing of it before.

@@ -121,7 +121,7 @@ def _nested(nesting: Nesting, fn: Callable[[], T]) -> T:
     return result
 
 
-async def transaction(scope: Scope, fn: Callable[[Transaction], Awaitable[T] | T]) -> T:
+async def transaction(scope: Scope, fn: Callable[[Transaction], Awaitable[T]]) -> T:
     """Run ``fn`` in a transaction of its own and commit it; on return it is durable."""
     scope.gate.check()
     outer = scope.block()
@@ -131,8 +131,7 @@ async def transaction(scope: Scope, fn: Callable[[Transaction], Awaitable[T] | T
         # What the caller wrote just before belongs to what fn reads.
         await scope.gate.durable()
     with scope.entered() as block:
-        returned = fn(Transaction(scope, block))
-        result = await returned if inspect.isawaitable(returned) else returned
+        result = await _started(fn, Transaction(scope, block))
         if block.is_rolled_back:
             return result
         _refuse_after_failure(block.failure)
@@ -140,13 +139,19 @@ async def transaction(scope: Scope, fn: Callable[[Transaction], Awaitable[T] | T
     return result
 
 
-async def _joined(scope: Scope, outer: Block, fn: Callable[[Transaction], Awaitable[T] | T]) -> T:
+async def _joined(scope: Scope, outer: Block, fn: Callable[[Transaction], Awaitable[T]]) -> T:
     try:
-        returned = fn(Transaction(scope, outer))
-        return await returned if inspect.isawaitable(returned) else returned
+        return await _started(fn, Transaction(scope, outer))
     except BaseException as error:
         outer.failure = outer.failure or error
         raise
+
+
+def _started(fn: Callable[[Transaction], Awaitable[T]], txn: Transaction) -> Awaitable[T]:
+    awaitable = fn(txn)
+    if not inspect.isawaitable(awaitable):
+        raise UsageError("transaction takes an async function; use storage.transaction_sync(fn) for a plain one")
+    return awaitable
 
 
 async def _commit(scope: Scope, block: Block) -> None:
