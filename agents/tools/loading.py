@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from agents.errors import WorkspaceError
-from agents.tools.globs import Glob, compile_glob
+from agents.tools.globs import compile_glob
 from agents.tools.paths import normalise
 from runtime.errors import UsageError
 
@@ -98,8 +98,8 @@ async def load_folder(
     files, file_bytes, total_bytes = limits
     walk = _Walk(
         root=_folder(host_path),
-        include=compile_glob(include),
-        exclude=tuple(compile_glob(each) for each in (EXCLUDE if exclude is None else exclude)),
+        include=include,
+        exclude=EXCLUDE if exclude is None else exclude,
         limits=_Limits(
             FILES_MAX if files is None else files,
             FILE_BYTES_MAX if file_bytes is None else file_bytes,
@@ -123,13 +123,15 @@ def _folder(host_path: str | os.PathLike[str]) -> str:
 class _Walk:
     """Reads a folder, and counts."""
 
-    def __init__(self, *, root: str, include: Glob, exclude: Sequence[Glob], limits: _Limits) -> None:
+    def __init__(self, *, root: str, include: str, exclude: Sequence[str], limits: _Limits) -> None:
         self.files = 0
         self.bytes = 0
         self.skipped: list[SkippedFile] = []
         self._root = root
-        self._include = include
-        self._exclude = exclude
+        self._include = compile_glob(include)
+        self._depth_max = None if "**" in include else include.strip("/").count("/")
+        self._exclude = [compile_glob(each) for each in exclude]
+        self._closed = [compile_glob(each.removesuffix("/**")) for each in exclude if each.endswith("/**")]
         self._limits = limits
 
     def batches(self) -> Iterator[dict[str, bytes]]:
@@ -153,12 +155,19 @@ class _Walk:
 
     def _chosen(self) -> Iterator[str]:
         for folder, folders, names in os.walk(self._root):
-            folders.sort()
+            below = os.path.relpath(folder, self._root)
+            prefix = "" if below == "." else f"{below}/"
+            folders[:] = sorted(name for name in folders if self._may_hold(f"/{prefix}{name}"))
             for name in sorted(names):
-                path = os.path.relpath(os.path.join(folder, name), self._root)
-                shown = f"/{path}"
+                shown = f"/{prefix}{name}"
                 if self._include.matches(shown) and not any(glob.matches(shown) for glob in self._exclude):
-                    yield path
+                    yield f"{prefix}{name}"
+
+    def _may_hold(self, folder: str) -> bool:
+        """Whether to look into a folder: repositories and caches may hold a hundred times what is wanted."""
+        if self._depth_max is not None and folder.count("/") > self._depth_max:
+            return False
+        return not any(glob.matches(folder) for glob in self._closed)
 
     def _read(self, path: str) -> bytes | str:
         """The file's bytes, or why it is not copied."""

@@ -195,8 +195,15 @@ def parse_input(tool: Tool, text: str) -> JsonObject:
 
 
 def _says_nothing(text: str) -> bool:
-    bare = text.strip().strip('"').replace(" ", "")
-    return bare in ("", "null", "{}", "[]")
+    """Whether the text is what a model sends for no arguments, possibly inside of a JSON string."""
+    value: object = text
+    for _level in range(2):
+        if isinstance(value, str) and value.strip():
+            try:
+                value = msgspec.json.decode(value)
+            except (ValueError, RecursionError):
+                return False
+    return not value.strip() if isinstance(value, str) else value in (None, {}, [])
 
 
 def _checked_name(name: object) -> str:

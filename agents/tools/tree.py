@@ -67,8 +67,8 @@ class Tree:
         """The bytes of those of these paths that are files, by the path as it was given."""
         spelled = {path: normalise(path) for path in paths}
         entries = self._entries.find(set(spelled.values()))
-        files = [path for path, entry in entries.items() if entry.type == FILE]
-        contents = self._contents.read(files)
+        files = {path for path, entry in entries.items() if entry.type == FILE}
+        contents = self._contents.read(sorted(files))
         return {path: contents.get(real, b"") for path, real in spelled.items() if real in files}
 
     def write_all(self, files: Mapping[str, bytes], mime_type: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import fnmatch
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -80,7 +82,8 @@ class Model:
 class Operations(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
-        self.database = Database()
+        self.folder = tempfile.TemporaryDirectory()
+        self.database = Database(Path(self.folder.name))
         self.workspace = Workspace(self.database)
         self.model = Model()
 
@@ -110,8 +113,19 @@ class Operations(RuleBasedStateMachine):
 
     @rule()
     def wake(self):
-        """A new process has a new workspace over the same database."""
+        """A new process has a new workspace over the same file."""
+        self.database.commit()
+        self.database.close()
+        self.database = Database(Path(self.folder.name))
         self.workspace = Workspace(self.database)
+
+    @rule()
+    def commit(self):
+        self.database.commit()
+
+    def teardown(self):
+        self.database.close()
+        self.folder.cleanup()
 
     @invariant()
     def holds_the_same_entries(self):
@@ -133,7 +147,7 @@ class Operations(RuleBasedStateMachine):
     def keeps_no_content_without_a_file(self):
         owned = "select count(*) as orphans from cf_content_default where path not in"
         if len(self.model.entries) > 1:
-            rows = self.database.exec(f"{owned} (select path from cf_workspace_default)").to_list()
+            rows = self.database.rows(f"{owned} (select path from cf_workspace_default)")
             assert rows == [{"orphans": 0}]
 
 

@@ -1,33 +1,42 @@
-"""An in-memory DuckDB behind the one method that a workspace uses, with the memory limit that agents have."""
+"""An agent's database as its workspace sees it: the real storage, with nobody behind the gate."""
 
 from __future__ import annotations
 
-import duckdb
+from runtime.storage.duckdb import open_store
+from runtime.storage.storage import Storage
 
-from runtime.errors import SqlError
 
+class OpenGate:
+    def check(self):
+        pass
 
-class Rows:
-    def __init__(self, columns, rows):
-        self._columns, self._rows = columns, rows
+    def wrote(self, *, confirmed):
+        pass
 
-    def to_list(self):
-        return [dict(zip(self._columns, row, strict=True)) for row in self._rows]
+    async def durable(self):
+        pass
+
+    def alarm(self, at_ms):
+        pass
 
 
 class Database:
-    """Counts statements, so that tests can hold how many an operation takes."""
+    """Records statements, so that tests can hold how many an operation takes; commits when told to."""
 
-    def __init__(self):
-        self._connection = duckdb.connect(":memory:")
-        self._connection.execute("set memory_limit = '64MB'")
-        self._connection.execute("set threads = 1")
+    def __init__(self, folder):
+        self._store = open_store(folder, inline=True)
+        self._sql = Storage(self._store, OpenGate()).sql
         self.queries: list[str] = []
 
     def exec(self, query, *bindings):
         self.queries.append(query)
-        try:
-            result = self._connection.execute(query, list(bindings))
-        except duckdb.Error as error:
-            raise SqlError(str(error), query=query) from error
-        return Rows([column[0] for column in result.description or ()], result.fetchall())
+        return self._sql.exec(query, *bindings)
+
+    def rows(self, query):
+        return self._sql.exec(query).to_list()
+
+    def commit(self):
+        self._store.commit()
+
+    def close(self):
+        self._store.close(checkpoint=False)

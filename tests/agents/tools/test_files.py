@@ -15,14 +15,7 @@ from agents.tools.files import (
     create_workspace_tools,
     create_write_tool,
 )
-from agents.tools.workspace import Workspace
 from runtime.errors import UsageError
-from tests.agents.tools.database import Database
-
-
-@pytest.fixture
-def workspace():
-    return Workspace(Database())
 
 
 @pytest.fixture
@@ -302,9 +295,7 @@ async def test_grep_does_not_break_on_bytes_that_are_no_text(call, workspace):
     assert (await call("grep", query="needle"))["total_matches"] == 1
 
 
-async def test_grep_reads_three_hundred_files_with_few_statements():
-    database = Database()
-    workspace = Workspace(database)
+async def test_grep_reads_three_hundred_files_with_few_statements(workspace, database):
     await workspace.write_files({f"/{number}": b"line\n" * 10 for number in range(300)})
     database.queries.clear()
     outcome = await run_tool(create_grep_tool(workspace), {"query": "nothing"})

@@ -8,14 +8,7 @@ import pytest
 
 from agents.errors import WorkspaceError
 from agents.tools.loading import LoadReport, SkippedFile
-from agents.tools.workspace import Workspace
 from runtime.errors import UsageError
-from tests.agents.tools.database import Database
-
-
-@pytest.fixture
-def workspace():
-    return Workspace(Database())
 
 
 @pytest.fixture
@@ -40,6 +33,11 @@ async def test_the_text_files_of_a_folder_are_copied_below_a_directory(workspace
 
 async def test_include_chooses_by_pattern(workspace, folder):
     await workspace.load_folder(folder, include="**/*.py")
+    assert await files(workspace) == ["/sub/b.py"]
+
+
+async def test_include_may_name_folders(workspace, folder):
+    await workspace.load_folder(folder, include="/sub/*.py")
     assert await files(workspace) == ["/sub/b.py"]
 
 

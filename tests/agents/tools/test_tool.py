@@ -149,7 +149,7 @@ def add_tool() -> Tool:
     return as_tool(add)
 
 
-@pytest.mark.parametrize("text", ["", "  ", "null", "[]", "{}", '"{}"', '""'])
+@pytest.mark.parametrize("text", ["", "  ", "null", "[]", "{}", "{\n}", " [ ]\n", '"{}"', '"{\\n}"', '""'])
 def test_no_arguments_are_the_empty_object_however_the_model_says_it(text):
     # FR-01 (a), (b), (c)
     assert parse_input(add_tool(), text) == {}
@@ -161,7 +161,7 @@ def test_an_object_is_found_also_inside_of_a_string(text):
     assert parse_input(add_tool(), text) == {"a": 1}
 
 
-@pytest.mark.parametrize("text", ['{"a":', '{"a":1', "[1]", "3", '"words"', "true", "\ud800"])
+@pytest.mark.parametrize("text", ['{"a":', '{"a":1', "[1]", "3", "0", "false", '"words"', "true", "\ud800"])
 def test_what_is_no_whole_object_is_refused_and_not_run_with_defaults(text):
     # FR-01 (e)
     with pytest.raises(ToolInputInvalid, match="Invalid input for tool add: not a complete JSON object"):

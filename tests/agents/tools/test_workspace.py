@@ -10,7 +10,6 @@ import pytest
 from agents.errors import WorkspaceError
 from agents.tools.workspace import Workspace, WorkspaceInfo
 from runtime.errors import UsageError
-from tests.agents.tools.database import Database
 
 
 class Clock:
@@ -18,11 +17,6 @@ class Clock:
 
     def __call__(self):
         return self.now
-
-
-@pytest.fixture
-def database():
-    return Database()
 
 
 @pytest.fixture
@@ -54,7 +48,7 @@ def test_an_impossible_namespace_is_refused(database, namespace):
 
 async def test_the_table_is_named_after_the_namespace(database):
     await Workspace(database, "notes").write_file("/a", "x")
-    assert database.exec("select path from cf_workspace_notes").to_list() == [{"path": "/a"}]
+    assert database.rows("select path from cf_workspace_notes") == [{"path": "/a"}]
 
 
 async def test_namespaces_do_not_see_each_other(database):
@@ -79,6 +73,16 @@ def test_namespaces_that_differ_only_by_case_are_refused(database):
         Workspace(database, "Default")
 
 
+async def test_the_first_write_makes_the_tables_and_keeps_what_was_written_before_it(database, workspace):
+    # runtime D10: the failed statement that finds no table must not undo the stretch
+    database.exec("create table mine (a integer)")
+    database.exec("insert into mine values (1)")
+    await workspace.write_file("/a", "x")
+    database.commit()
+    assert database.rows("select * from mine") == [{"a": 1}]
+    assert await workspace.read_file("/a") == "x"
+
+
 async def test_reading_makes_no_tables(database, workspace):
     assert await workspace.read_file("/a") is None
     assert await workspace.stat("/a") is None
@@ -86,7 +90,7 @@ async def test_reading_makes_no_tables(database, workspace):
     assert await workspace.glob("**") == []
     assert not await workspace.delete_file("/a")
     await workspace.rm("/a", force=True)
-    assert database.exec("select * from duckdb_tables()").to_list() == []
+    assert database.rows("select * from duckdb_tables() where table_name like 'cf_%'") == []
 
 
 # --- W4: files
@@ -203,7 +207,7 @@ async def test_many_appends_stay_few_pieces(workspace, database):
     for number in range(70):
         await workspace.append_file("/log", f"{number}\n")
     assert await workspace.read_file("/log") == "".join(f"{number}\n" for number in range(70))
-    (count,) = database.exec("select count(*) as pieces from cf_content_default").to_list()
+    (count,) = database.rows("select count(*) as pieces from cf_content_default")
     assert count["pieces"] == 4
 
 
@@ -385,7 +389,7 @@ async def test_what_was_removed_leaves_no_content_behind(workspace, database):
     await workspace.write_files({"/d/a": b"1", "/d/e/b": b"2", "/c": b"3"})
     await workspace.rm("/d", recursive=True)
     await workspace.delete_file("/c")
-    assert database.exec("select * from cf_content_default").to_list() == []
+    assert database.rows("select * from cf_content_default") == []
 
 
 async def test_a_removed_file_can_be_written_again(workspace):
