@@ -261,6 +261,25 @@ async def test_a_function_that_returns_an_async_iterator_shows_nothing():
     assert (shown, outcome) == ([], ToolOutcome(output=2))
 
 
+async def test_an_async_iterator_that_cannot_be_closed_gives_its_last_value():
+    class Numbers:
+        left = 3
+
+        def __aiter__(self):
+            return self
+
+        async def __anext__(self):
+            if not self.left:
+                raise StopAsyncIteration
+            self.left -= 1
+            return self.left
+
+    def count() -> object:
+        return Numbers()
+
+    assert await run(count) == ToolOutcome(output=0)
+
+
 async def test_a_generator_is_not_driven_on_before_its_value_is_taken():
     events = []
 

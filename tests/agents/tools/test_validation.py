@@ -107,6 +107,15 @@ def test_text_that_holds_another_kind_of_json_stays_a_fault():
     assert "Expected `array`, got `str`" in fault(unit="day", lines='{"text": "a"}')
 
 
+def test_a_fault_inside_of_json_in_text_is_the_one_that_is_told():
+    assert "Expected `str`, got `array` - at `$.lines[0].text`" in fault(unit="day", lines='[{"text": []}]')
+
+
+@pytest.mark.parametrize("text", ["[{", "words"])
+def test_text_that_is_no_json_stays_a_fault(text):
+    assert "Expected `array`, got `str`" in fault(unit="day", lines=text)
+
+
 def test_the_given_object_is_not_changed_by_reading_text():
     value = {"unit": "day", "lines": "[]"}
     check(**value)
