@@ -1,0 +1,52 @@
+"""Durable objects: addressed for ever by class and name, each with its own database file, alive when called.
+
+The public names of this package. Nothing here imports Ray: ``connect`` is loaded on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from runtime.calls import caller_side, idempotent, not_callable
+from runtime.clock import Clock, SystemClock
+from runtime.context import Context
+from runtime.ids import ObjectId, check_name, kebab
+from runtime.instance import Lease
+from runtime.object import AlarmInfo, DurableObject
+from runtime.options import ObjectOptions
+from runtime.storage.storage import Storage
+from runtime.storage.store import Store
+from runtime.stub import Stub, make_stub, turn_key
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from runtime.cluster.connect import Cluster, connect
+
+__all__ = [
+    "AlarmInfo",
+    "Clock",
+    "Cluster",
+    "Context",
+    "DurableObject",
+    "Lease",
+    "ObjectId",
+    "ObjectOptions",
+    "Storage",
+    "Store",
+    "Stub",
+    "SystemClock",
+    "caller_side",
+    "check_name",
+    "connect",
+    "idempotent",
+    "kebab",
+    "make_stub",
+    "not_callable",
+    "turn_key",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in ("connect", "Cluster"):
+        return getattr(importlib.import_module("runtime.cluster.connect"), name)
+    raise AttributeError(f"module 'runtime' has no attribute {name!r}")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 from runtime.core import alarms
 from runtime.core.alarms import Slot
+from runtime.instance import Instance
 from runtime.object import AlarmInfo
 from runtime.storage.alarm import read_slot, write_slot
 from runtime.stretch import stepped
-
-if TYPE_CHECKING:
-    from runtime.host import Host
 
 __all__ = ["AlarmRunner"]
 
@@ -23,12 +20,9 @@ log = logging.getLogger("perdure")
 class AlarmRunner:
     """The alarm of one host. ``fire`` is what the keeper calls; its answer is the slot as it then is."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Instance) -> None:
         self._host = host
         self.is_running = False
-
-    def changed(self, at_ms: int | None) -> None:
-        """The object's own code set or cleared the slot, in the open stretch."""
 
     def resume(self) -> None:
         """After a start: an alarm whose handler a death interrupted runs again (D27)."""

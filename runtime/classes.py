@@ -16,13 +16,12 @@ from typing import Any
 import cloudpickle
 
 from runtime.errors import UsageError
-from runtime.object import DurableObject
 from runtime.wire import ClassRef
 
 __all__ = ["class_ref", "load_class"]
 
 _refs: dict[type, ClassRef] = {}
-_loaded: dict[str, type[DurableObject]] = {}
+_loaded: dict[str, type[Any]] = {}
 # In a worker, the script whose pickled class was loaded: its other classes come from there too.
 _main_origin: list[str] = []
 
@@ -33,7 +32,8 @@ def class_ref(cls: type) -> ClassRef:
     Raises:
         UsageError: Not a class derived from DurableObject, or one that cannot be found or pickled.
     """
-    if not isinstance(cls, type) or not issubclass(cls, DurableObject):
+    # Asked by its mark, not by its base: the base needs stubs, and stubs need this module.
+    if not isinstance(cls, type) or not hasattr(cls, "options_type"):
         raise UsageError(f"{cls!r:.100} is no class of durable objects; derive it from DurableObject, Agent or Think.")
     ref = _refs.get(cls)
     if ref is None:
@@ -77,7 +77,7 @@ def _pickled(cls: type) -> ClassRef:
     )
 
 
-def load_class(ref: ClassRef) -> type[DurableObject]:
+def load_class(ref: ClassRef) -> type[Any]:
     """The class that a reference names.
 
     Raises:
@@ -91,7 +91,7 @@ def load_class(ref: ClassRef) -> type[DurableObject]:
     return known
 
 
-def _unpickled(ref: ClassRef) -> type[DurableObject]:
+def _unpickled(ref: ClassRef) -> type[Any]:
     folder = os.path.dirname(ref.origin)
     if folder and folder not in sys.path:
         sys.path.insert(0, folder)  # what the script imports beside itself
@@ -107,7 +107,7 @@ def _unpickled(ref: ClassRef) -> type[DurableObject]:
         ) from error
 
 
-def _import(ref: ClassRef) -> type[DurableObject]:
+def _import(ref: ClassRef) -> type[Any]:
     if ref.import_root and ref.import_root not in sys.path:
         sys.path.insert(0, ref.import_root)
     try:
@@ -122,7 +122,7 @@ def _import(ref: ClassRef) -> type[DurableObject]:
     return _checked(found, ref)
 
 
-def _checked(found: object, ref: ClassRef) -> type[DurableObject]:
-    if not isinstance(found, type) or not issubclass(found, DurableObject):
+def _checked(found: object, ref: ClassRef) -> type[Any]:
+    if not isinstance(found, type) or not hasattr(found, "options_type"):
         raise UsageError(f"{ref.module}.{ref.qualname} is no class of durable objects")
     return found

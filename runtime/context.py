@@ -1,4 +1,4 @@
-"""The ``Context`` that a host gives to its object."""
+"""``self.ctx`` of an object: its storage, its time, and what it may ask of its host."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from runtime.calls import current_call
 from runtime.clock import Clock
 from runtime.ids import ObjectId
-from runtime.object import Lease, current_call
+from runtime.instance import Instance, Lease
 from runtime.storage.migrations import migrate
 from runtime.storage.storage import Storage
 from runtime.storage.store import Store
 from runtime.stub import make_stub
 
-if TYPE_CHECKING:
-    from runtime.host import Host
-
-__all__ = ["HostContext"]
+__all__ = ["Context"]
 
 T = TypeVar("T")
 log = logging.getLogger("perdure")
@@ -28,10 +26,18 @@ log = logging.getLogger("perdure")
 WAIT_UNTIL_SECONDS_MAX = 900.0
 
 
-class HostContext:
-    """See ``runtime.object.Context`` for what each of these means."""
+class Context:
+    """What an object sees of its host.
 
-    def __init__(self, host: Host) -> None:
+    Attributes:
+        id: The object's address.
+        storage: The object's durable data.
+        store: The database under ``storage``, for journals; user code wants ``storage``.
+        clock: Where time comes from.
+        folder: The folder of the object's files.
+    """
+
+    def __init__(self, host: Instance) -> None:
         self._host = host
         assert host.store is not None
         self.store: Store = host.store
@@ -39,6 +45,8 @@ class HostContext:
         self.id: ObjectId = host.id
         self.clock: Clock = host.platform.clock
         self.folder: Path = host.folder
+        # For the framework alone (the keeper): below what a Context promises.
+        self.caller = host.platform.caller
 
     @property
     def name(self) -> str:
@@ -46,15 +54,21 @@ class HostContext:
         return self.id.name
 
     def migrate(self, component: str, steps: Sequence[str]) -> None:
-        """Bring the tables of one component up to date."""
+        """Bring the tables of one component up to date; on return they are on disk."""
         migrate(self.store, component, steps, self._host.versions)
 
     async def block_concurrency_while(self, fn: Callable[[], Awaitable[T]]) -> T:
-        """Run ``fn`` with no other event delivered."""
+        """Run ``fn``; no other event is delivered until it ends.
+
+        Raises:
+            ObjectReset: It took over 30 s. Whatever ``fn`` raises resets the object too.
+
+        Source: https://developers.cloudflare.com/durable-objects/api/state/#blockconcurrencywhile
+        """
         return await self._host.block(fn)
 
     def wait_until(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Keep the object alive for ``work``."""
+        """Keep the object alive for ``work``, at most 15 minutes; its error is logged."""
         task = asyncio.create_task(self._bounded(work))
         self._host.background.add(task)
         task.add_done_callback(self._host.background.discard)
@@ -73,20 +87,24 @@ class HostContext:
             timer.cancel()
 
     def abort(self, reason: str) -> None:
-        """Reset the object and leave the running method."""
+        """Reset the object: memory and uncommitted writes are lost, pending callers get the reason.
+
+        Raises:
+            ObjectReset: Always, to leave the running method.
+        """
         self._host.reset(str(reason))
         self._host.check()
 
     async def keep_alive(self) -> Lease:
-        """Hold the object awake and watched."""
+        """Hold the object awake. While any lease is held, its death is noticed and it is created again at once."""
         return await self._host.keep_alive()
 
     def progressed(self) -> None:
-        """Durable progress was made."""
+        """Durable progress was made: the pause before the next re-creation starts anew from nothing."""
         self._host.progressed()
 
     async def flush(self) -> None:
-        """Make everything written so far durable."""
+        """Make everything written so far durable, before something leaves the process."""
         await self._host.durable()
 
     def stub(self, cls: type[T], object_id: ObjectId) -> T:
@@ -98,12 +116,12 @@ class HostContext:
         return self.stub(cls, ObjectId.root(cls.__name__, name))
 
     def derive_key(self, what: str) -> str | None:
-        """A key for a call made from inside a call that has one."""
+        """Inside a call with an idempotency key, a key for a call made from it; else None."""
         context = current_call.get()
         return context.derive(what) if context is not None and context.key else None
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Start background work that ends with the instance."""
+        """Start background work of the object; it ends with the instance and keeps nothing awake."""
         task = asyncio.create_task(work, name=name)
         self._host.spawned.add(task)
         task.add_done_callback(self._host.spawned.discard)

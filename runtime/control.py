@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Answer", "Ask", "Ended", "Evict", "Evicted", "Ping", "Pong", "Progressed", "Watch", "decode_answer", "decode_ask"]
+__all__ = [
+    "Answer",
+    "Ask",
+    "Ended",
+    "Evict",
+    "Evicted",
+    "Ping",
+    "Pong",
+    "Progressed",
+    "Watch",
+    "decode_answer",
+    "decode_ask",
+]
 
 
 class Ping(msgspec.Struct, frozen=True, tag="ping"):

@@ -22,13 +22,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from runtime.alarms import AlarmRunner
-from runtime.clock import Clock
-from runtime.context import HostContext
+from runtime.context import Context
 from runtime.control import Ended, Evict, Evicted, Ping, Pong, Progressed, Watch, decode_ask
-from runtime.core.gates import InputGate, Limits, Overloaded
+from runtime.core.gates import InputGate, Limits
 from runtime.core.lifecycle import Busy, State, may_move, stays_awake
-from runtime.errors import ObjectReset, PerdureError, Unavailable
-from runtime.keeping import Keeping
+from runtime.errors import ObjectReset, PerdureError
+from runtime.instance import Platform
 from runtime.lease import Lease, open_lease
 from runtime.mailbox import MAILBOX_STEPS, Mailbox
 from runtime.object import DurableObject
@@ -37,10 +36,9 @@ from runtime.storage.migrations import migrate, versions
 from runtime.storage.storage import Storage, prepare
 from runtime.storage.store import Store
 from runtime.stretch import current_stretches, install_task_factory, stepped
-from runtime.stub import Caller
-from runtime.wire import Activation, Refused, encode
+from runtime.wire import Activation, encode
 
-__all__ = ["Host", "Platform"]
+__all__ = ["Host"]
 
 T = TypeVar("T")
 log = logging.getLogger("perdure")
@@ -48,36 +46,6 @@ log = logging.getLogger("perdure")
 # D11: start-up and block_concurrency_while may take this long before the object is reset.
 BLOCK_SECONDS_MAX = 30.0
 ANNOUNCE_SECONDS_MAX = 20.0
-
-
-class Platform:
-    """What a host needs from the process around it.
-
-    Args:
-        clock: Where time comes from.
-        caller: The process's way to other objects.
-        keeping: The keeper, as this object talks to it; None for the keeper itself.
-        open_store: Opens the database in a folder.
-        on_end: Called once with the reason when the instance has ended; the process may go.
-        hold_fibers: Tells the local Ray whether work lives here that must not be ended with it.
-    """
-
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        caller: Caller,
-        keeping: Keeping | None,
-        open_store: Callable[[Path], Store],
-        on_end: Callable[[str], None],
-        hold_fibers: Callable[[bool], None] = lambda is_live: None,
-    ) -> None:
-        self.clock = clock
-        self.caller = caller
-        self.keeping = keeping
-        self.open_store = open_store
-        self.on_end = on_end
-        self.hold_fibers = hold_fibers
 
 
 class Host:
@@ -92,8 +60,8 @@ class Host:
         self.folder = Path(activation.data_dir) / self.id.folder
         self.state = State.CREATED
         self.gate = InputGate(Limits())
-        self.mailbox = Mailbox(self)
         self.alarms = AlarmRunner(self)
+        self.mailbox = Mailbox(self, self.alarms)
         self.object: DurableObject | None = None
         self.store: Store | None = None
         self.lease: Lease | None = None
@@ -166,7 +134,7 @@ class Host:
         self.gate.hold()
         try:
             await self._open()
-            self.object = self.cls(HostContext(self))
+            self.object = self.cls(Context(self))
             await self._limited(stepped(self.object.boot(), self))
             self._move(State.ACTIVE)
             self._idle_task = self.loop.create_task(self._idle())
@@ -299,7 +267,6 @@ class Host:
     def alarm(self, at_ms: int | None) -> None:
         """The alarm slot changed in this stretch."""
         self._is_confirmed = self._is_alarm_changed = True
-        self.alarms.changed(at_ms)
 
     # Being awake, and ending
 
@@ -416,18 +383,6 @@ class Host:
             lease.release()
             raise
         return lease
-
-    def admission(self, ticket: int, size: int) -> bool:
-        """Whether an event may pass the input gate now; if not, it waits under its ticket.
-
-        Raises:
-            Unavailable: Overloaded; not retryable (D35).
-        """
-        self.last_event_ms = now = self.platform.clock.now_ms()
-        admitted = self.gate.arrive(ticket, size, now)
-        if isinstance(admitted, Overloaded):
-            raise Unavailable(f"{self.id} is overloaded: {admitted.reason}", retryable=False, overloaded=True)
-        return admitted
 
 
 class HostLease:

@@ -12,11 +12,14 @@ import itertools
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from runtime.alarms import AlarmRunner
+from runtime.calls import CallContext, current_call, method_of
+from runtime.core.gates import Overloaded
 from runtime.core.lifecycle import State
 from runtime.errors import ObjectReset, PerdureError, Unavailable
-from runtime.object import CallContext, current_call, method_of
+from runtime.instance import Instance
 from runtime.storage.store import Store
 from runtime.stretch import current_stretches, stepped
 from runtime.wire import (
@@ -29,9 +32,6 @@ from runtime.wire import (
     encode_value,
     failure_from,
 )
-
-if TYPE_CHECKING:
-    from runtime.host import Host
 
 __all__ = ["MAILBOX_STEPS", "Mailbox"]
 
@@ -47,8 +47,9 @@ ALARM_METHOD = "perdure_alarm"
 class Mailbox:
     """Calls, streams and alarms of one host."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Instance, alarms: AlarmRunner) -> None:
         self._host = host
+        self._alarms = alarms
         self._tickets = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._recent: OrderedDict[str, asyncio.Future[bytes]] = OrderedDict()
@@ -108,7 +109,7 @@ class Mailbox:
         host = self._host
         await self._enter(size)
         if frame.method == ALARM_METHOD:
-            return encode(Returned(encode_value(await host.alarms.fire(), what="the alarm slot")))
+            return encode(Returned(encode_value(await self._alarms.fire(), what="the alarm slot")))
         function = method_of(host.cls, frame.method)
         arguments, named = decode_value(frame.arguments, what=f"the arguments of {host.id}.{frame.method}")
         if frame.key:
@@ -125,7 +126,11 @@ class Mailbox:
             await host.started()
         current_stretches.set(host)
         ticket = next(self._tickets)
-        if host.admission(ticket, size):
+        host.last_event_ms = now = host.platform.clock.now_ms()
+        admission = host.gate.arrive(ticket, size, now)
+        if isinstance(admission, Overloaded):
+            raise Unavailable(f"{host.id} is overloaded: {admission.reason}", retryable=False, overloaded=True)
+        if admission:
             return
         admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[ticket] = admitted
@@ -133,9 +138,7 @@ class Mailbox:
         try:
             await asyncio.wait({admitted, timer}, return_when=asyncio.FIRST_COMPLETED)
             if not admitted.done():
-                raise Unavailable(
-                    f"{host.id} is overloaded: queued for too long", retryable=False, overloaded=True
-                )
+                raise Unavailable(f"{host.id} is overloaded: queued for too long", retryable=False, overloaded=True)
         finally:
             timer.cancel()
             host.gate.leave(ticket)

@@ -19,11 +19,11 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
+from runtime.calls import caller_side, current_call, is_idempotent, method_of
 from runtime.classes import class_ref
 from runtime.clock import Clock
 from runtime.errors import ConnectionLost, Unavailable, UsageError
 from runtime.ids import ObjectId, Step
-from runtime.object import caller_side, current_call, is_idempotent, method_of
 from runtime.stretch import flush_current
 from runtime.transport import Absent, Died, Transport, Unreachable
 from runtime.wire import (
@@ -50,6 +50,8 @@ RETRY_SECONDS_MAX = 0.25
 # How long a stub looks for a live instance before it says that there is none to be had.
 ACTIVATION_SECONDS_MAX = 30.0
 DEATHS_MAX = 5
+# The keeper is not listed in its own directory: it is found by its fixed address.
+UNLISTED = frozenset(("PerdureKeeper",))
 
 
 class Caller:
@@ -65,7 +67,7 @@ class Caller:
 
     async def announce(self, ref: ClassRef) -> None:
         """Tell the directory about a class, once a process."""
-        if self.register is not None and ref.name not in self._registered:
+        if self.register is not None and ref.name not in self._registered and ref.name not in UNLISTED:
             await self.register(ref)
             self._registered.add(ref.name)
 
@@ -78,7 +80,9 @@ class Caller:
     async def invoke(self, object_id: ObjectId, ref: ClassRef, frame: CallFrame, *, is_repeatable: bool) -> Any:
         """Send a call and return the decoded result; see the table above for what happens on the way."""
         what = f"{object_id}.{frame.method}"
-        await flush_current()
+        if ref.name not in UNLISTED:
+            # The keeper is told about an alarm *before* the commit, from inside the commit.
+            await flush_current()
         await self.announce(ref)
         self.touched.add(object_id.root_id)
         data = encode(frame)
@@ -301,4 +305,3 @@ def turn_key(target: object, what: str) -> str | None:
         return hashlib.sha256(f"{key}\x00{what}".encode()).hexdigest()[:32]
     context = current_call.get()
     return context.derive(what) if context is not None and context.key else None
-

@@ -1,0 +1,121 @@
+"""The thin shell that makes a Ray actor the instance of one object. All behaviour is in ``Host``.
+
+The actor has two loops: the object's own, and one for control frames that answers while user code blocks the first.
+It is created with nothing but an ``Activation``; what can fail (loading the class, opening files) fails in the first
+call, as an answer, not in the constructor, where Ray would only report a dead actor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import ray
+
+from runtime.classes import load_class
+from runtime.clock import SystemClock
+from runtime.cluster.logs import capture_output
+from runtime.cluster.ray_files import FileLock, RayFiles
+from runtime.cluster.transport import RayTransport
+from runtime.host import Host
+from runtime.instance import Platform
+from runtime.keeper import KEEPER_CLASS, KeeperClient
+from runtime.storage.duckdb import open_store
+from runtime.stub import Caller, use_caller
+from runtime.wire import Activation, encode, failure_from
+
+__all__ = ["ObjectActor", "actor_class"]
+
+log = logging.getLogger("perdure")
+# Control frames under way: one watch, and what people ask.
+CONTROL_CONCURRENCY = 64
+EXIT = b"exit"
+
+
+class ObjectActor:
+    """One object's process. Three ways in: calls, streams, and control frames on a loop of their own."""
+
+    def __init__(self, activation: bytes) -> None:
+        self._activation = msgspec.msgpack.decode(activation, type=Activation)
+        capture_output(self._activation)
+        self._host: Host | None = None
+        self._fibers: FileLock | None = None
+        self._extras: set[asyncio.Task[Any]] = set()
+
+    async def call(self, data: bytes) -> bytes:
+        """One call frame in, one reply frame out."""
+        try:
+            host = self._host or self._made()
+        except Exception as error:
+            return encode(failure_from(error))
+        return await host.call(data)
+
+    async def stream(self, data: bytes) -> AsyncGenerator[bytes, None]:
+        """One call frame in, reply frames out."""
+        try:
+            host = self._host or self._made()
+        except Exception as error:
+            yield encode(failure_from(error))
+            return
+        items = host.stream(data)
+        try:
+            async for item in items:
+                yield item
+        finally:
+            await items.aclose()
+
+    @ray.method(concurrency_group="ctl")
+    async def control(self, data: bytes) -> bytes:
+        """One control frame; ``exit`` ends the process by intent, so that queued calls are known not to have run."""
+        if data == EXIT:
+            ray.actor.exit_actor()
+        host = self._host or self._made()
+        return await host.control(data)
+
+    def _made(self) -> Host:
+        activation = self._activation
+        cls = load_class(activation.cls)
+        clock = SystemClock()
+        caller = Caller(RayTransport(actor_class), clock, activation.data_dir)
+        keeper = None if activation.cls.name == KEEPER_CLASS else KeeperClient(caller)
+        caller.register = keeper.register_class if keeper is not None else None
+        use_caller(caller)
+        platform = Platform(
+            clock=clock,
+            caller=caller,
+            keeping=keeper,
+            open_store=open_store,
+            on_end=self._on_end,
+            hold_fibers=self._hold_fibers,
+        )
+        self._host = Host(activation, cls, platform)
+        return self._host
+
+    def _on_end(self, reason: str) -> None:
+        self._hold_fibers(False)
+        myself = ray.get_runtime_context().current_actor
+        myself.control.remote(EXIT)
+
+    def _hold_fibers(self, is_live: bool) -> None:
+        if not is_live and self._fibers is None:
+            return
+        try:
+            if self._fibers is None:
+                self._fibers = RayFiles(Path(self._activation.data_dir)).lock("fibers")
+            if is_live:
+                self._fibers.try_take(shared=True)
+            else:
+                self._fibers.release()
+        except OSError as error:
+            log.warning("the local Ray cannot be told that work lives here: %s", error)
+
+
+@functools.cache
+def actor_class() -> Any:  # Ray's decorated classes have no useful type
+    """``ObjectActor`` as Ray knows it."""
+    return ray.remote(concurrency_groups={"ctl": CONTROL_CONCURRENCY})(ObjectActor)

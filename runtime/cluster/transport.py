@@ -1,0 +1,144 @@
+"""``Transport`` over Ray: one detached, named actor for each live object.
+
+Every error of Ray is turned into one of three words here: absent (no such actor), died (with the call under way), or
+unreachable (it may live). Handles are kept by name and dropped with the first death.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import ray
+import ray.exceptions
+
+from runtime.cluster.local import NAMESPACE
+from runtime.errors import ClusterUnreachable, PerdureError, StorageFailed
+from runtime.ids import ObjectId
+from runtime.keeper import KEEPER_CLASS
+from runtime.transport import Absent, Died, Unreachable
+from runtime.wire import Activation, encode
+
+__all__ = ["RayTransport", "ray_error"]
+
+# Batches under way to a reader; a stalled reader stops the producer after this many.
+BACKPRESSURE_BATCHES = 16
+# Calls beyond this wait inside Ray; the mailbox turns away long before.
+CONCURRENCY_MAX = 20_000
+
+
+def ray_error(error: BaseException, target: str) -> Exception:
+    """Any error that Ray raised at a caller, in our words."""
+    exceptions = ray.exceptions
+    if isinstance(error, exceptions.ActorDiedError):
+        text = str(error)
+        is_intended = "INTENDED_USER_EXIT" in text or "exit_actor()" in text
+        return Died("its process ended", is_intended=is_intended)
+    if isinstance(error, exceptions.ActorUnavailableError):
+        return Unreachable("its process does not answer")
+    if isinstance(error, exceptions.TaskCancelledError):
+        return Unreachable("the call was cancelled on its way")
+    if isinstance(error, exceptions.ActorUnschedulableError | exceptions.RuntimeEnvSetupError):
+        return ClusterUnreachable(f"no node of the cluster can run {target}: {error}")
+    if isinstance(error, exceptions.NodeDiedError | exceptions.ObjectLostError | exceptions.WorkerCrashedError):
+        return Unreachable(f"what it returned was lost with its node or process: {type(error).__name__}")
+    if isinstance(error, exceptions.OutOfMemoryError | exceptions.OutOfDiskError | exceptions.ObjectStoreFullError):
+        return StorageFailed(f"the machine of {target} has no memory or disk left: {error}")
+    if isinstance(error, exceptions.RayTaskError):
+        return PerdureError(f"perdure itself failed at {target}: {error}", retryable=False)
+    if isinstance(error, exceptions.RaySystemError | exceptions.RpcError | ConnectionError):
+        return ClusterUnreachable(f"the Ray cluster cannot be reached for {target}: {error}. Is it still running?")
+    if isinstance(error, exceptions.RayError):
+        return Unreachable(f"{type(error).__name__}: {error}")
+    return PerdureError(f"unexpected error from Ray at {target}: {type(error).__name__}: {error}", retryable=False)
+
+
+class RayTransport:
+    """See ``runtime.transport.Transport``.
+
+    Args:
+        actor_class: Gives the class of the actors to create, as Ray knows it.
+    """
+
+    def __init__(self, actor_class: Callable[[], Any]) -> None:
+        self._actor_class = actor_class
+        self._handles: dict[str, Any] = {}
+
+    async def call(self, target: ObjectId, data: bytes) -> bytes:
+        """One call frame to the object's loop."""
+        return await self._send(target, "call", data)
+
+    async def control(self, target: ObjectId, data: bytes) -> bytes:
+        """One control frame, to the actor's second loop."""
+        return await self._send(target, "control", data)
+
+    async def _send(self, target: ObjectId, method: str, data: bytes) -> bytes:
+        handle = self._handle(target)
+        try:
+            reply: bytes = await getattr(handle, method).remote(data)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            raise self._failed(error, target) from None
+        return reply
+
+    async def stream(self, target: ObjectId, data: bytes) -> AsyncGenerator[bytes, None]:
+        """One call frame of an async generator method."""
+        handle = self._handle(target)
+        options = {"num_returns": "streaming", "_generator_backpressure_num_objects": BACKPRESSURE_BATCHES}
+        items = None
+        is_over = False
+        try:
+            items = handle.stream.options(**options).remote(data)
+            async for reference in items:
+                yield await reference
+            is_over = True
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except Exception as error:
+            is_over = True
+            raise self._failed(error, target) from None
+        finally:
+            if items is not None and not is_over:
+                # Dropping a Ray generator does not stop its producer.
+                ray.cancel(items)
+
+    async def activate(self, activation: Activation) -> None:
+        """Create the actor, or find the one that lives."""
+        target = activation.object_id
+        is_keeper = target.class_name == KEEPER_CLASS
+        try:
+            self._handles[target.actor_name] = (
+                self._actor_class()
+                .options(
+                    name=target.actor_name,
+                    namespace=NAMESPACE,
+                    lifetime="detached",
+                    get_if_exists=True,
+                    max_restarts=-1 if is_keeper else 0,
+                    max_concurrency=CONCURRENCY_MAX,
+                    num_cpus=0,
+                )
+                .remote(encode(activation))
+            )
+        except Exception as error:
+            raise ray_error(error, str(target)) from error
+
+    def _handle(self, target: ObjectId) -> Any:
+        handle = self._handles.get(target.actor_name)
+        if handle is None:
+            try:
+                handle = ray.get_actor(target.actor_name, namespace=NAMESPACE)
+            except ValueError:
+                raise Absent(f"{target} has no actor") from None
+            except Exception as error:
+                raise ray_error(error, str(target)) from error
+            self._handles[target.actor_name] = handle
+        return handle
+
+    def _failed(self, error: Exception, target: ObjectId) -> Exception:
+        ours = ray_error(error, str(target))
+        if isinstance(ours, Died):
+            self._handles.pop(target.actor_name, None)
+        return ours
