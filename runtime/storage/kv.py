@@ -51,7 +51,7 @@ class SyncKv:
             found = session.execute("SELECT value FROM cf_kv WHERE key = ?", (_checked(key),)).rows
             return _decoded(found[0][0]) if found else None
         pairs: list[tuple[Value, ...]] = []
-        for group in _groups(sorted({_checked(one) for one in key})):
+        for group in _groups(_keys(key)):
             marks = ", ".join("?" * len(group))
             pairs += session.execute(f"SELECT key, value FROM cf_kv WHERE key IN ({marks})", group).rows
         return {str(found): _decoded(value) for found, value in sorted(pairs, key=lambda pair: str(pair[0]))}
@@ -63,7 +63,7 @@ class SyncKv:
             StorageLimit: A key and its value have over 2 MB; nothing is written.
             UsageError: A value is not JSON, bytes or an aware datetime; nothing is written.
         """
-        pairs = {key: value} if isinstance(key, str) else key
+        pairs = key if isinstance(key, Mapping) else {key: value}
         encoded = [(_checked(one), _encoded(one, pairs[one])) for one in pairs]
         session = self._scope.session()
         mark = session.mark()
@@ -83,7 +83,7 @@ class SyncKv:
     def delete(self, key: list[str], *, confirmed: bool = True) -> int: ...
     def delete(self, key: str | list[str], *, confirmed: bool = True) -> bool | int:
         """Remove a key and say whether it existed; for a list of keys, how many did."""
-        keys = [_checked(key)] if isinstance(key, str) else sorted({_checked(one) for one in key})
+        keys = _keys(key)
         session = self._scope.session()
         mark = session.mark()
         count = 0
@@ -91,8 +91,9 @@ class SyncKv:
             for group in _groups(keys):
                 marks = ", ".join("?" * len(group))
                 if self._scope.blocks_open:
-                    # DuckDB lets an update of a row pass while another transaction deletes it, and loses the update.
-                    session.execute(f"UPDATE cf_kv SET value = value WHERE key IN ({marks})", group)
+                    # DuckDB lets an update of a row pass while another transaction deletes it, and loses the update;
+                    # two updates conflict (but not one that sets the column to itself, which it leaves out).
+                    session.execute(f"UPDATE cf_kv SET value = value || ''::BLOB WHERE key IN ({marks})", group)
                 count += session.execute(f"DELETE FROM cf_kv WHERE key IN ({marks})", group).changed
         except BaseException:
             session.rollback(mark)
@@ -156,6 +157,13 @@ def _groups(keys: list[str]) -> Iterable[list[str]]:
         size = next(size for size in GROUPS if size <= len(keys) - at)
         yield keys[at : at + size]
         at += size
+
+
+def _keys(given: str | list[str]) -> list[str]:
+    """Each key once, in order."""
+    if isinstance(given, list | tuple | set | frozenset):
+        return sorted({_checked(one) for one in given})
+    return [_checked(given)]
 
 
 def _checked(key: object) -> str:
