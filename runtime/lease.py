@@ -61,7 +61,7 @@ async def open_lease(folder: Path, clock: Clock, *, timeout: float) -> Lease:
         StorageFailed: The folder cannot be made or written.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240  # local and once a life: a thread costs more
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StorageFailed(f"the folder {folder} cannot be used: {error}. Check its permissions and space.") from error

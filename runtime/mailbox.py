@@ -8,6 +8,7 @@ writes, so there is no moment in which it has run and the key does not know.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections import OrderedDict
@@ -256,10 +257,8 @@ class Mailbox:
             if not waiting.done():
                 waiting.set_result(None)
         current = None
-        try:
+        with contextlib.suppress(RuntimeError):  # called from a plain callback of the loop
             current = asyncio.current_task()
-        except RuntimeError:
-            pass
         for task in list(self._tasks):
             if task is not current:
                 task.cancel()

@@ -12,10 +12,13 @@ from agents.models.model import Model, ModelFinish, ModelMessage, ModelRequest, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from agents.models.choose import default_model
+    from agents.models.claude import Claude
     from agents.models.offline import Offline
     from agents.models.scripted import Scripted
 
 __all__ = [
+    "Claude",
     "Model",
     "ModelFinish",
     "ModelMessage",
@@ -24,9 +27,10 @@ __all__ = [
     "Scripted",
     "ToolCall",
     "Usage",
+    "default_model",
 ]
 
-_HOMES = {"Offline": "offline", "Scripted": "scripted"}
+_HOMES = {"Claude": "claude", "Offline": "offline", "Scripted": "scripted", "default_model": "choose"}
 
 
 def __getattr__(name: str) -> object:

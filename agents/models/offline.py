@@ -29,8 +29,7 @@ from agents.models.model import ModelPart, ModelRequest, ToolSpec, ToolUseBlock
 from agents.models.position import Exchange, Position
 from agents.models.reports import SECTION_CHARACTERS_MIN, Section, findings, report, sections_of, small_talk
 from agents.models.script import Call, Cut, Say, Step
-from agents.models.scripted import Scripted
-from runtime.clock import Clock
+from agents.models.scripted import Scripted, Sleeper
 
 __all__ = ["Offline"]
 
@@ -57,7 +56,7 @@ class Offline:
         chunk_delay: Seconds before each chunk, so that people can watch.
         model_id: The name in events and logs.
         count_file: Each request is appended to this file as a line of JSON (see ``Scripted``).
-        clock: Where delays are slept.
+        clock: Where delays are slept (see ``Scripted``).
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class Offline:
         chunk_delay: float = 0.0,
         model_id: str = "offline",
         count_file: str | None = None,
-        clock: Clock | None = None,
+        clock: Sleeper | None = None,
     ) -> None:
         self.model_id = model_id
         self._voice = Scripted((), chunk_delay=chunk_delay, model_id=model_id, count_file=count_file, clock=clock)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -28,13 +29,20 @@ from agents.models.counting import Counter
 from agents.models.model import ModelFinish, ModelPart, ModelRequest, Usage
 from agents.models.position import CHARACTERS_PER_TOKEN, Position, position_of, refusal_of, tokens_of
 from agents.models.script import CHUNK_SIZE, Call, Cut, Emit, Fail, Pause, Performance, Reason, Say, Step, Wait
-from runtime.clock import Clock, SystemClock
 from runtime.errors import UsageError
 
-__all__ = ["Script", "Scripted", "Step"]
+__all__ = ["Script", "Scripted", "Sleeper", "Step"]
 
 # Requests that ``Scripted.requests`` remembers.
 REQUESTS_MAX = 100
+
+
+class Sleeper(Protocol):
+    """A clock, as far as a script needs one."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after ``seconds``."""
+        ...
 
 
 Steps = Sequence[Step | str] | Step | str
@@ -58,7 +66,7 @@ class Scripted:
         closed_file: Each request that was ended before its last part is appended there.
         usage: Reported instead of an estimate.
         model_id: The name in events and logs.
-        clock: Where delays are slept.
+        clock: Where delays are slept: anything with ``sleep``; the machine's time if there is none.
     """
 
     def __init__(
@@ -74,7 +82,7 @@ class Scripted:
         closed_file: str | None = None,
         usage: Usage | None = None,
         model_id: str = "scripted",
-        clock: Clock | None = None,
+        clock: Sleeper | None = None,
     ) -> None:
         self.model_id = model_id
         self.requests: deque[ModelRequest] = deque(maxlen=REQUESTS_MAX)
@@ -85,7 +93,7 @@ class Scripted:
         self._refuse_prefill = refuse_prefill
         self._counter = Counter(count_file=count_file, count_url=count_url, closed_file=closed_file)
         self._usage = usage
-        self._clock = clock or SystemClock()
+        self._sleep = asyncio.sleep if clock is None else clock.sleep
 
     @staticmethod
     def text(
@@ -184,7 +192,7 @@ class Scripted:
         is_whole = False
         try:
             if self._start_delay > 0:
-                await self._clock.sleep(self._start_delay)
+                await self._sleep(self._start_delay)
             for part in performance.parts():
                 if isinstance(part, Pause):
                     await self._rest(part)
@@ -216,7 +224,7 @@ class Scripted:
         if pause.seconds is None:
             await asyncio.Event().wait()
         elif pause.seconds > 0:
-            await self._clock.sleep(pause.seconds)
+            await self._sleep(pause.seconds)
         else:
             await asyncio.sleep(0)  # only the loop's turn, which no clock owns
 

@@ -1,0 +1,1 @@
+"""All code that imports Ray."""

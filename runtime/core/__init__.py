@@ -1,0 +1,1 @@
+"""The pure cores of the runtime: gates, lifecycle, alarms."""

@@ -1,0 +1,1 @@
+"""Virtual time, and many hosts in one process with injected faults."""

@@ -325,9 +325,6 @@ async def test_delays_are_slept_on_the_given_clock() -> None:
         def __init__(self) -> None:
             self.slept: list[float] = []
 
-        def now_ms(self) -> int:
-            return 0
-
         async def sleep(self, seconds: float) -> None:
             self.slept.append(seconds)
 
