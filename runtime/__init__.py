@@ -21,6 +21,7 @@ from runtime.stub import Stub, make_stub, turn_key
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from runtime.cluster.connect import Cluster, connect
+    from runtime.cluster.serve import node_service
 
 __all__ = [
     "AlarmInfo",
@@ -41,12 +42,16 @@ __all__ = [
     "idempotent",
     "kebab",
     "make_stub",
+    "node_service",
     "not_callable",
     "turn_key",
 ]
 
+_LATE = {"connect": "connect", "Cluster": "connect", "node_service": "serve"}
+
 
 def __getattr__(name: str) -> object:
-    if name in ("connect", "Cluster"):
-        return getattr(importlib.import_module("runtime.cluster.connect"), name)
+    home = _LATE.get(name)
+    if home is not None:
+        return getattr(importlib.import_module(f"runtime.cluster.{home}"), name)
     raise AttributeError(f"module 'runtime' has no attribute {name!r}")

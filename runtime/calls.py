@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import functools
 import hashlib
 import inspect
 import itertools
@@ -66,11 +67,13 @@ class caller_side:  # a decorator, used like property
         return self.function if instance is None else self.function.__get__(instance)
 
 
+@functools.lru_cache(maxsize=4096)
 def is_idempotent(cls: type, method: str) -> bool:
     """Whether the method is declared to be repeatable."""
     return getattr(getattr(cls, method, None), "__perdure_idempotent__", False)
 
 
+@functools.lru_cache(maxsize=4096)
 def method_of(cls: type, method: str) -> Callable[..., Any]:
     """The remotely callable function of that name.
 

@@ -114,7 +114,7 @@ class Host:
         if isinstance(ask, Ping):
             idle = self.platform.clock.now_ms() - self.last_event_ms
             epoch = self.lease.epoch if self.lease else 0
-            pong = Pong(pid=os.getpid(), state=self.state, epoch=epoch, busy=stays_awake(self.busy()), idle_ms=idle)
+            pong = Pong(pid=os.getpid(), state=self.state, epoch=epoch, busy=stays_awake(self._busy()), idle_ms=idle)
             return encode(pong)
         answered: concurrent.futures.Future[bytes] = concurrent.futures.Future()
         if isinstance(ask, Watch):
@@ -270,7 +270,7 @@ class Host:
 
     # Being awake, and ending
 
-    def busy(self) -> Busy:
+    def _busy(self) -> Busy:
         """What keeps the instance awake."""
         return Busy(
             calls=self.mailbox.calls,
@@ -285,7 +285,7 @@ class Host:
         while self.state is State.ACTIVE:
             await self.platform.clock.sleep(max(wait, 0.001))
             idle = (self.platform.clock.now_ms() - self.last_event_ms) / 1000
-            if stays_awake(self.busy()):
+            if stays_awake(self._busy()):
                 wait = self.options.hibernate_after
             elif idle >= self.options.hibernate_after:
                 self.hibernate("idle")
@@ -361,7 +361,7 @@ class Host:
                     answered.set_result(encode(Progressed()))
 
     def _evict(self, answered: concurrent.futures.Future[bytes]) -> None:
-        busy = stays_awake(self.busy())
+        busy = stays_awake(self._busy())
         if self.state is State.ACTIVE and not busy:
             answered.set_result(encode(Evicted(is_ending=True)))
             self.hibernate("evicted")

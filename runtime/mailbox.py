@@ -93,15 +93,18 @@ class Mailbox:
         try:
             return await work()
         except asyncio.CancelledError:
-            if self._host.state is not State.RESET:
+            if not self._was_reset():
                 raise
             return encode(failure_from(self._reset()))
         except Exception as error:
-            if self._host.state is State.RESET and not isinstance(error, PerdureError):
+            if self._was_reset() and not isinstance(error, PerdureError):
                 return encode(failure_from(self._reset()))
             return encode(failure_from(error))
         finally:
             self._tasks.discard(task)
+
+    def _was_reset(self) -> bool:
+        return self._host.state is State.RESET
 
     def _reset(self) -> ObjectReset:
         return ObjectReset(f"{self._host.id} was reset: {self._host.end_reason}")
@@ -239,7 +242,7 @@ class Mailbox:
                     return
                 yield encode(Returned(encode_value(item, what=f"an item of {host.id}.{frame.method}")))
         except asyncio.CancelledError:
-            if host.state is not State.RESET:
+            if not self._was_reset():
                 raise
             yield encode(failure_from(self._reset()))
         except Exception as error:

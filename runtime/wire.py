@@ -37,9 +37,6 @@ __all__ = [
 TRACEBACK_CHARACTERS_MAX = 20_000
 MESSAGE_CHARACTERS_MAX = 100_000
 
-PLAIN = frozenset((str, int, float, bool, bytes, type(None)))
-
-
 class ClassRef(msgspec.Struct, frozen=True, kw_only=True):
     """Where the code of a class comes from, so that any process can load it.
 
@@ -121,20 +118,8 @@ def decode_call(data: bytes) -> CallFrame:
 
 def decode_reply(data: bytes) -> Returned | Failure | Refused:
     """An answer from its bytes."""
-    return _reply_decoder.decode(data)
-
-
-def _is_plain(value: object, depth: int = 3) -> bool:
-    kind = type(value)
-    if kind in PLAIN:
-        return True
-    if depth == 0:
-        return False
-    if kind is dict:
-        return all(_is_plain(k, 0) and _is_plain(v, depth - 1) for k, v in value.items())  # type: ignore[attr-defined]
-    if kind in (list, tuple):
-        return all(_is_plain(item, depth - 1) for item in value)  # type: ignore[attr-defined]
-    return False
+    reply: Returned | Failure | Refused = _reply_decoder.decode(data)
+    return reply
 
 
 def encode_value(value: object, *, what: str) -> bytes:
@@ -148,10 +133,15 @@ def encode_value(value: object, *, what: str) -> bytes:
         UsageError: The value cannot be pickled (an open file, a lock, a socket).
     """
     try:
-        # Plain values need no look at whether a class lives in __main__, which costs cloudpickle 20 us.
-        if _is_plain(value):
-            return pickle.dumps(value, protocol=5)
-        return cloudpickle.dumps(value, protocol=5)
+        # Plain pickle is in C and 20 us faster; what it would only name by a script's __main__, or cannot pickle at
+        # all (lambdas), cloudpickle copies whole.
+        try:
+            data = pickle.dumps(value, protocol=5)
+        except Exception:  # the second try says what is wrong
+            data = b"__main__"
+        if b"__main__" in data:
+            data = cloudpickle.dumps(value, protocol=5)
+        return data
     except Exception as error:
         raise errors.UsageError(
             f"{what} cannot be copied to another process: {error}. Pass plain data (text, numbers, lists, dicts, "

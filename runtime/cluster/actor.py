@@ -73,7 +73,7 @@ class ObjectActor:
     async def control(self, data: bytes) -> bytes:
         """One control frame; ``exit`` ends the process by intent, so that queued calls are known not to have run."""
         if data == EXIT:
-            ray.actor.exit_actor()
+            ray.actor.exit_actor()  # type: ignore[no-untyped-call]
         host = self._host or self._made()
         return await host.control(data)
 
@@ -118,4 +118,5 @@ class ObjectActor:
 @functools.cache
 def actor_class() -> Any:  # Ray's decorated classes have no useful type
     """``ObjectActor`` as Ray knows it."""
-    return ray.remote(concurrency_groups={"ctl": CONTROL_CONCURRENCY})(ObjectActor)
+    remote: Any = ray.remote  # its overloads do not know concurrency groups
+    return remote(concurrency_groups={"ctl": CONTROL_CONCURRENCY})(ObjectActor)
