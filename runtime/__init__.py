@@ -11,7 +11,7 @@ from runtime.calls import caller_side, idempotent, not_callable
 from runtime.clock import Clock, SystemClock
 from runtime.context import Context
 from runtime.ids import ObjectId, check_name, kebab
-from runtime.instance import Lease
+from runtime.instance import Lease, Service
 from runtime.object import AlarmInfo, DurableObject
 from runtime.options import ObjectOptions
 from runtime.storage.storage import Storage
@@ -32,6 +32,7 @@ __all__ = [
     "Lease",
     "ObjectId",
     "ObjectOptions",
+    "Service",
     "Storage",
     "Store",
     "Stub",

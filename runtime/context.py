@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from runtime.calls import current_call
 from runtime.clock import Clock
 from runtime.ids import ObjectId
-from runtime.instance import Instance, Lease
+from runtime.instance import Instance, Lease, Service
 from runtime.storage.migrations import migrate
 from runtime.storage.storage import Storage
 from runtime.storage.store import Store
@@ -114,6 +114,11 @@ class Context:
     def get(self, cls: type[T], name: str) -> T:
         """A stub of a root object."""
         return self.stub(cls, ObjectId.root(cls.__name__, name))
+
+    def service(self, cls: type, name: str) -> Service | None:
+        """The node's service ``name``, hosting an instance of ``cls``; None where there are no nodes (simulation)."""
+        made = self._host.platform.service
+        return None if made is None else made(cls, name)
 
     def derive_key(self, what: str) -> str | None:
         """Inside a call with an idempotency key, a key for a call made from it; else None."""

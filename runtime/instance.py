@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -18,9 +18,17 @@ from runtime.stretch import Stretches
 from runtime.stub import Caller
 from runtime.wire import Activation
 
-__all__ = ["Instance", "Lease", "Platform"]
+__all__ = ["Instance", "Lease", "Platform", "Service"]
 
 T = TypeVar("T")
+
+
+class Service(Protocol):
+    """A plain class hosted once on each node."""
+
+    def stream(self, method: str, data: bytes) -> AsyncIterator[bytes]:
+        """Call one of its async generator methods; ``ConnectionLost`` if its process ends."""
+        ...
 
 
 class Lease(Protocol):
@@ -41,6 +49,7 @@ class Platform:
         open_store: Opens the database in a folder.
         on_end: Called once with the reason when the instance has ended; the process may go.
         hold_fibers: Tells the local Ray whether work lives here that must not be ended with it.
+        service: Gives the service of this node that hosts a plain class; None where there are no nodes.
     """
 
     def __init__(
@@ -52,6 +61,7 @@ class Platform:
         open_store: Callable[[Path], Store],
         on_end: Callable[[str], None],
         hold_fibers: Callable[[bool], None] = lambda is_live: None,
+        service: Callable[[type, str], Service] | None = None,
     ) -> None:
         self.clock = clock
         self.caller = caller
@@ -59,6 +69,7 @@ class Platform:
         self.open_store = open_store
         self.on_end = on_end
         self.hold_fibers = hold_fibers
+        self.service = service
 
 
 class Instance(Stretches, Protocol):

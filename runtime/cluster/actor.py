@@ -21,6 +21,7 @@ from runtime.classes import load_class
 from runtime.clock import SystemClock
 from runtime.cluster.logs import capture_output
 from runtime.cluster.ray_files import FileLock, RayFiles
+from runtime.cluster.serve import node_service
 from runtime.cluster.transport import RayTransport
 from runtime.host import Host
 from runtime.instance import Platform
@@ -92,6 +93,7 @@ class ObjectActor:
             open_store=open_store,
             on_end=self._on_end,
             hold_fibers=self._hold_fibers,
+            service=node_service,
         )
         self._host = Host(activation, cls, platform)
         return self._host
