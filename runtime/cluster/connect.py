@@ -14,6 +14,7 @@ from runtime.clock import SystemClock
 from runtime.cluster.actor import actor_class
 from runtime.cluster.join import connect_ray, disconnect_ray
 from runtime.cluster.logs import LogTail
+from runtime.cluster.quiet import silence_raylet
 from runtime.cluster.transport import RayTransport
 from runtime.control import Evict, Evicted, Ping, Pong, decode_answer
 from runtime.errors import ConnectionLost, UnknownObject
@@ -107,6 +108,7 @@ async def connect(
     """
     folder = data_directory(data_dir)
     say = on_progress or (lambda text: print(f"perdure: {text}", file=sys.stderr, flush=True))
+    silence_raylet()
     await asyncio.to_thread(connect_ray, folder, address, on_progress=say)
     tail: LogTail | None = None
     try:
