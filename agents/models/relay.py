@@ -140,6 +140,8 @@ class _Reader:
         self._waiting: deque[ModelPart | Trouble] = deque()
         self._changed = asyncio.Condition()
         self._is_done = False
+        self._loop = asyncio.get_running_loop()
+        self._taken_at = self._loop.time()
         self._task = asyncio.ensure_future(self._pump())
 
     async def batches(self) -> AsyncGenerator[list[ModelPart | Trouble], None]:
@@ -147,6 +149,7 @@ class _Reader:
         while True:
             async with self._changed:
                 await self._changed.wait_for(lambda: self._waiting or self._is_done)
+                self._taken_at = self._loop.time()
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_PARTS_MAX))]
                 self._changed.notify_all()
             if batch:
@@ -176,6 +179,11 @@ class _Reader:
 
     async def _put(self, part: ModelPart) -> None:
         async with self._changed:
+            # Time decides, not the number of parts: a slow model would fill the room for many minutes.
+            if not self._waiting:
+                self._taken_at = self._loop.time()  # a reader that has everything is not silent
+            elif self._loop.time() - self._taken_at > self._silence:
+                raise self._unread()
             if len(self._waiting) >= WAITING_PARTS_MAX:
                 await self._wait_for_reader()
             self._waiting.append(part)
@@ -186,9 +194,12 @@ class _Reader:
             has_room = self._changed.wait_for(lambda: len(self._waiting) < WAITING_PARTS_MAX)
             await asyncio.wait_for(has_room, self._silence)
         except TimeoutError:
-            raise ModelConnectionLost(
-                f"The model's answer was ended, since its agent had read nothing of it for {self._silence:g} s."
-            ) from None
+            raise self._unread() from None
+
+    def _unread(self) -> ModelConnectionLost:
+        return ModelConnectionLost(
+            f"The model's answer was ended, since its agent had read nothing of it for {self._silence:g} s."
+        )
 
 
 _factory: RelayFactory | None = None

@@ -194,6 +194,28 @@ async def test_an_answer_that_nobody_reads_is_ended() -> None:
     assert "read nothing of it for 0.01 s" in last.message
 
 
+async def test_a_slow_answer_that_nobody_reads_is_ended_long_before_the_room_is_full() -> None:
+    relay = ModelRelay(reader_silence=0.03)
+    async with AnthropicServer(message(text("x" * 500, 500)).paced(0.005)) as server:
+        batches = relay.stream(call_to(server))
+        await anext(batches)
+        await asyncio.wait_for(server.wait_aborted(), 5)
+        rest = [part async for data in batches for part in decode_batch(data)]
+    await relay.close()
+
+    assert isinstance(rest[-1], Trouble)
+    assert len(rest) < 100
+
+
+async def test_a_reader_that_waits_for_a_slow_model_is_not_silent() -> None:
+    relay = ModelRelay(reader_silence=0.01)
+    async with AnthropicServer(message(text("abc", 3)).paced(0.03)) as server:
+        parts = [part async for data in relay.stream(call_to(server)) for part in decode_batch(data)]
+    await relay.close()
+
+    assert (text_of(parts), type(parts[-1])) == ("abc", ModelFinish)
+
+
 async def test_a_call_on_its_way_does_not_show_the_key_when_it_is_printed() -> None:
     call = ModelCall(request=request(user("hi")), model="m", api_key="sk-secret", base_url="http://x", max_tokens=9)
 
