@@ -235,7 +235,7 @@ async def test_thinking_is_sent_back_unchanged() -> None:
             {"type": "text", "text": "[a.mp4 of type video/mp4 cannot be shown to this model]"},
         ),
         (
-            FileBlock(media_type="image/png", url="file:///a.png"),
+            FileBlock(media_type="image/png", url="ftp://example.org/a.png"),
             {"type": "text", "text": "[a file of type image/png cannot be shown to this model]"},
         ),
     ],
