@@ -89,7 +89,8 @@ def _add_round(prompt: list[ModelMessage], parts: list[JsonObject], seen: set[st
     results: list[ToolResultBlock] = []
     for part in parts:
         metadata = part.get("providerMetadata")
-        if part.get("type") == "text" and part_text(part).strip():
+        if part.get("type") == "text" and part_text(part):
+            # Blank text counts until it has been joined with its neighbours: a crash may have cut just behind it.
             blocks.append(TextBlock(text=part["text"]))
         elif part.get("type") == "reasoning" and metadata:
             blocks.append(ReasoningBlock(text=part_text(part), provider_metadata=metadata))
@@ -107,11 +108,12 @@ def _add_round(prompt: list[ModelMessage], parts: list[JsonObject], seen: set[st
                 results.append(result)
     while blocks and isinstance(blocks[-1], ReasoningBlock):
         blocks.pop()
-    if not blocks:
-        return
     if prompt and prompt[-1].role == "assistant":
         blocks[:0] = prompt.pop().blocks
-    prompt.append(ModelMessage(role="assistant", blocks=_joined(blocks)))
+    whole = _joined(blocks)
+    if not whole:
+        return
+    prompt.append(ModelMessage(role="assistant", blocks=whole))
     if results:
         prompt.append(ModelMessage(role="user", blocks=tuple(results)))
 
@@ -124,7 +126,8 @@ def _joined(blocks: list[_Block]) -> tuple[_Block, ...]:
             joined[-1] = TextBlock(text=last.text + block.text)
         else:
             joined.append(block)
-    return tuple(joined)
+    # Vendors refuse a request with a blank text in it.
+    return tuple(block for block in joined if not isinstance(block, TextBlock) or block.text.strip())
 
 
 def _result(part: JsonObject) -> ToolResultBlock | None:

@@ -215,3 +215,10 @@ def test_a_prompt_that_ends_with_a_user_or_a_tool_result_is_not_nudged(messages:
     # FR-03
     prompt = to_model_messages(messages)
     assert with_nudge(prompt) is prompt
+
+
+def test_blank_text_between_two_cuts_is_sent_with_its_neighbours() -> None:
+    # recovery T6: a continuation that does not see the blank writes what comes before it once more
+    parts = [{"type": "text", "text": text} for text in ("abc", " ", "def")]
+    prompt = to_model_messages([UIMessage(id="a", role="assistant", parts=parts)])
+    assert prompt[-1].blocks == (TextBlock(text="abc def"),)
