@@ -32,6 +32,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from runtime.cluster.pool import prestart
 from runtime.cluster.ray_files import FileLock, LocalRay, Process, RayFiles
 from runtime.cluster.ray_processes import end_processes, processes_of_session
 
@@ -47,6 +48,12 @@ STARTING_WORKERS_MAX = 4
 # Without it Ray takes 127.0.0.1 for the machine's address in the network. Made for laptops, whence its name.
 LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
+# Ray goes on to wait by itself, for 30 s.
+REGISTER_SECONDS = 5.0
+REGISTER_POLL_SECONDS = 0.02
+
+LOCK_SECONDS = 1.0
+FIRST_WORKERS = 2
 LOOK_SECONDS = 0.5
 SESSIONS_KEPT = 3
 PRELOAD_MODULE = "runtime.cluster.preload"
@@ -79,7 +86,7 @@ def main(arguments: list[str]) -> int:
     if os.fork():
         os._exit(0)  # the starter waits for this one; the holder itself belongs to nobody
     lock = files.lock("holder")
-    if not lock.try_take():
+    if not lock.take(timeout=LOCK_SECONDS):  # somebody may be looking whether it is free
         report.say("failed", "another process already runs the Ray of this data directory")
         return 1
     stop = threading.Event()
@@ -94,6 +101,9 @@ def main(arguments: list[str]) -> int:
         return 1
     report.say("ready")
     report.close()
+    # After "ready": the script joins meanwhile, and its first two actors (the keeper is one) find warm workers.
+    if not prestart(f"127.0.0.1:{node.node_manager_port}", FIRST_WORKERS):
+        _log("this Ray does not start workers ahead")
     reason = _watch(files, node, idle_end, stop)
     _log(f"ending Ray: {reason}")
     _end(files, node)
@@ -110,6 +120,8 @@ def _set_environment(files: RayFiles) -> None:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ[LOOPBACK_VARIABLE] = "0"
     os.environ.setdefault("RAY_preload_python_modules", PRELOAD_MODULE)
+    # Ray would start one worker per CPU for the first script, whose end ends them: ours belong to no job.
+    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(max(STARTING_WORKERS_MAX, os.cpu_count() or 1)))
     if not _with_dashboard():
         os.environ.setdefault("RAY_enable_metrics_collection", "0")
@@ -130,6 +142,7 @@ def _start(files: RayFiles, report: Report) -> Any:  # Ray's Node has no types
     _forget_old_sessions(temp_dir)
     whole = _with_dashboard()
 
+    _notice_the_raylet_at_once(node_class)
     if not whole:
         _leave_out_dashboard(node_class, services)
     report.say("progress", "starting Ray's processes")
@@ -162,6 +175,21 @@ def _start(files: RayFiles, report: Report) -> Any:  # Ray's Node has no types
         )
     )
     return node
+
+
+def _notice_the_raylet_at_once(node_class: Any) -> None:
+    """Change Ray's start, in this process only: it looks for the raylet once a second, which is as long as it takes."""
+    start_processes = node_class.start_ray_processes
+
+    def start_ray_processes(node: Any) -> None:
+        start_processes(node)
+        deadline = time.monotonic() + REGISTER_SECONDS
+        while (
+            time.monotonic() < deadline and not node.dead_processes() and not node.get_gcs_client().get_all_node_info()
+        ):
+            time.sleep(REGISTER_POLL_SECONDS)
+
+    node_class.start_ray_processes = start_ray_processes
 
 
 def _leave_out_dashboard(node_class: Any, services: Any) -> None:
@@ -242,7 +270,7 @@ def _watch(files: RayFiles, node: Any, idle_end: float, stop: threading.Event) -
 
 def _take_all(locks: tuple[FileLock, ...]) -> bool:
     for lock in locks:
-        if not lock.try_take():
+        if not lock.take(timeout=LOCK_SECONDS):  # somebody may be looking whether it is free
             for taken in locks:
                 taken.release()
             return False

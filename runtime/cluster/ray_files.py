@@ -47,6 +47,7 @@ __all__ = ["FileLock", "LocalRay", "Process", "RayFiles"]
 TEMP_PATH_BYTES_MAX = 40
 
 LOCK_POLL_SECONDS = 0.02
+PROBE_SECONDS = 0.002
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,17 +103,21 @@ class FileLock:
         return self._fd >= 0
 
     def try_take(self, *, shared: bool = False) -> bool:
-        """Take the lock if nobody holds it against us; never waits."""
+        """Take the lock if nobody holds it against us; waits for milliseconds at most."""
         if self._fd >= 0:
             return True
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            return False
-        self._fd = fd
-        return True
+        # The holder takes a lock for an instant to see whether it is in use; that must not count as "held".
+        for wait_seconds in (PROBE_SECONDS, PROBE_SECONDS, 0.0) if shared else (0.0,):
+            try:
+                fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(wait_seconds)
+            else:
+                self._fd = fd
+                return True
+        os.close(fd)
+        return False
 
     def take(self, *, shared: bool = False, timeout: float, waiting: Callable[[], None] | None = None) -> bool:
         """Take the lock, for at most ``timeout`` seconds; ``waiting`` is called once if it is not free."""
@@ -179,9 +184,9 @@ class RayFiles:
         if not self.folder.is_dir():
             return False
         probe = self.lock("holder")
-        free = probe.try_take(shared=True)
+        is_free = probe.try_take(shared=True)
         probe.release()
-        return not free
+        return not is_free
 
     def read(self) -> LocalRay | None:
         """The state file; ``None`` if it is missing or unreadable (then it names nothing that could be ended)."""

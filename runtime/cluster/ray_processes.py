@@ -22,8 +22,8 @@ from runtime.cluster.ray_files import Process
 
 __all__ = ["end_processes", "processes_of_session"]
 
-# A raylet that is asked to end lets its workers finish what they are doing; they are durable and may be cut short.
-TERM_SECONDS = 3.0
+# A raylet needs 0.3 s to end its workers; a worker without a raylet does not listen, and has nothing to lose.
+TERM_SECONDS = 1.0
 KILL_SECONDS = 5.0
 POLL_SECONDS = 0.02
 
