@@ -132,6 +132,9 @@ class ThisRaylet:
         for pid in children - self._busy:
             with contextlib.suppress(OSError):  # ended meanwhile
                 command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if b"--raylet_socket_name" in command:  # forked a moment ago, and for another one still the raylet
+                    starting += 1
+                    continue
                 is_idle, is_starting = command.startswith(b"ray::IDLE"), b"default_worker.py" in command
                 if not (is_idle or is_starting) or not self._is_jobless(pid):
                     self._busy.add(pid)
