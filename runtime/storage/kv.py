@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias, TypeVar, overload
 
 import msgspec
 
 from runtime.errors import StorageLimit, UsageError
 from runtime.storage.scope import Scope
-from runtime.storage.store import Value
+from runtime.storage.store import Session, Value
 
 __all__ = ["KV_TABLE", "Stored", "SyncKv"]
 
@@ -26,6 +26,8 @@ KV_TABLE = "CREATE TABLE cf_kv (key VARCHAR PRIMARY KEY, value BLOB NOT NULL)"
 PAIR_BYTES_MAX = 2 * 1024 * 1024
 # Statements are cached by their text, so keys are taken in groups of few sizes.
 GROUPS = (64, 8, 1)
+
+T = TypeVar("T")
 
 # JSON plus bytes and datetime (N3); mypy has no recursive form that also accepts the user's own nested types.
 Stored: TypeAlias = Any
@@ -52,9 +54,8 @@ class SyncKv:
             return _decoded(found[0][0]) if found else None
         pairs: list[tuple[Value, ...]] = []
         for group in _groups(_keys(key)):
-            marks = ", ".join("?" * len(group))
-            pairs += session.execute(f"SELECT key, value FROM cf_kv WHERE key IN ({marks})", group).rows
-        return {str(found): _decoded(value) for found, value in sorted(pairs, key=lambda pair: str(pair[0]))}
+            pairs += session.execute(f"SELECT key, value FROM cf_kv WHERE key IN ({_marks(group)})", group).rows
+        return {str(one): _decoded(value) for one, value in sorted(pairs, key=lambda pair: str(pair[0]))}
 
     def put(self, key: str | Mapping[str, Stored], value: Stored = None, *, confirmed: bool = True) -> None:
         """Set a key, or all pairs of a mapping, as one unit.
@@ -65,13 +66,15 @@ class SyncKv:
         """
         pairs = key if isinstance(key, Mapping) else {key: value}
         encoded = [(_checked(one), _encoded(one, pairs[one])) for one in pairs]
+        if not encoded:
+            return
         session = self._scope.session()
         mark = session.mark()
         try:
-            for one, data in encoded:
-                # INSERT ... ON CONFLICT takes five times as long.
-                if session.execute("UPDATE cf_kv SET value = ? WHERE key = ?", (data, one)).changed == 0:
-                    session.execute("INSERT INTO cf_kv VALUES (?, ?)", (one, data))
+            if len(encoded) == 1:
+                _put_one(session, *encoded[0])
+            else:
+                _put_many(session, encoded)
         except BaseException:
             session.rollback(mark)
             raise
@@ -89,7 +92,7 @@ class SyncKv:
         count = 0
         try:
             for group in _groups(keys):
-                marks = ", ".join("?" * len(group))
+                marks = _marks(group)
                 if self._scope.blocks_open:
                     # DuckDB lets an update of a row pass while another transaction deletes it, and loses the update;
                     # two updates conflict (but not one that sets the column to itself, which it leaves out).
@@ -126,6 +129,32 @@ class SyncKv:
         return {str(key): _decoded(value) for key, value in found}
 
 
+def _put_one(session: Session, key: str, data: bytes) -> None:
+    # INSERT ... ON CONFLICT takes five times as long.
+    if session.execute("UPDATE cf_kv SET value = ? WHERE key = ?", (data, key)).changed == 0:
+        session.execute("INSERT INTO cf_kv VALUES (?, ?)", (key, data))
+
+
+def _put_many(session: Session, pairs: list[tuple[str, bytes]]) -> None:
+    known: set[Value] = set()
+    for group in _groups([key for key, _ in pairs]):
+        known |= {
+            key for (key,) in session.execute(f"SELECT key FROM cf_kv WHERE key IN ({_marks(group)})", group).rows
+        }
+    for stored in _groups([pair for pair in pairs if pair[0] in known]):
+        rows = ", ".join(["(?::VARCHAR, ?::BLOB)"] * len(stored))
+        session.execute(
+            f"UPDATE cf_kv SET value = new.value FROM (VALUES {rows}) AS new(key, value) WHERE cf_kv.key = new.key",
+            _flat(stored),
+        )
+    for fresh in _groups([pair for pair in pairs if pair[0] not in known]):
+        session.execute(f"INSERT INTO cf_kv VALUES {', '.join(['(?, ?)'] * len(fresh))}", _flat(fresh))
+
+
+def _flat(pairs: list[tuple[str, bytes]]) -> list[Value]:
+    return [value for pair in pairs for value in pair]
+
+
 def _list_query(
     start: str | None, start_after: str | None, end: str | None, prefix: str | None, reverse: bool, limit: int | None
 ) -> tuple[str, list[Value]]:
@@ -151,12 +180,16 @@ def _list_query(
     return f"SELECT key, value FROM cf_kv{where}{order}{' LIMIT ?' if limit is not None else ''}", bindings
 
 
-def _groups(keys: list[str]) -> Iterable[list[str]]:
+def _groups(items: list[T]) -> Iterable[list[T]]:
     at = 0
-    while at < len(keys):
-        size = next(size for size in GROUPS if size <= len(keys) - at)
-        yield keys[at : at + size]
+    while at < len(items):
+        size = next(size for size in GROUPS if size <= len(items) - at)
+        yield items[at : at + size]
         at += size
+
+
+def _marks(items: list[str]) -> str:
+    return ", ".join("?" * len(items))
 
 
 def _keys(given: str | list[str]) -> list[str]:

@@ -106,7 +106,8 @@ class Storage:
     async def transaction(self, fn: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run ``fn``, which may await, in a transaction of its own; durable on return, undone if ``fn`` raises.
 
-        All storage calls inside belong to it; others see nothing of it before.
+        All storage calls inside belong to it; others see nothing of it before. It sees the state of its first call.
+        What conflicts is two writes of one row; a delete of a key that is not there writes nothing.
 
         Raises:
             WriteConflict: Another call wrote the same key or row meanwhile. Nothing was stored; run it again.
