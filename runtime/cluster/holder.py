@@ -99,6 +99,7 @@ def main(arguments: list[str]) -> int:
         traceback.print_exc()
         report.say("failed", _reason(files, error))
         return 1
+    _log("Ray is ready")
     report.say("ready")
     report.close()
     # After "ready": the script joins meanwhile, and its first two actors (the keeper is one) find warm workers.
@@ -107,6 +108,8 @@ def main(arguments: list[str]) -> int:
     reason = _watch(files, node, idle_end, stop)
     _log(f"ending Ray: {reason}")
     _end(files, node)
+    if not files.folder.is_dir():
+        shutil.rmtree(node.get_temp_dir_path(), ignore_errors=True)  # nobody will look for logs of what is gone
     _log("Ray has ended")
     return 0
 

@@ -109,11 +109,11 @@ def disconnect_ray() -> None:
 
 def join_environment(found: RayAddress) -> None:
     """Set the variables that joining needs, for this process and its children, whether Ray is imported yet or not."""
-    if all(os.environ.get(name) == value for name, value in found.env.items()):
+    # Ray prefers a token in the environment to one in a file.
+    is_in_the_way = "RAY_AUTH_TOKEN_PATH" in found.env and os.environ.pop("RAY_AUTH_TOKEN", None) is not None
+    if not is_in_the_way and all(os.environ.get(name) == value for name, value in found.env.items()):
         return
     os.environ.update(found.env)
-    if "RAY_AUTH_TOKEN_PATH" in found.env:
-        os.environ.pop("RAY_AUTH_TOKEN", None)  # Ray prefers it to the file
     # Ray reads both once, when it is imported.
     raylet: Any = importlib.import_module("ray._raylet")
     raylet.Config.initialize("")

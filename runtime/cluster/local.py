@@ -39,6 +39,8 @@ START_SECONDS_MAX = 90.0
 # A Ray that is ending needs about 1 s; workers that do not listen to SIGTERM make it 10.
 END_SECONDS_MAX = 30.0
 STATE_POLL_SECONDS = 0.05
+# After so much silence people want to hear that it goes on.
+PATIENCE_SECONDS = 5.0
 LOG_BYTES_MAX = 1_000_000
 
 Progress = Callable[[str], None]
@@ -144,7 +146,8 @@ def end(data_dir: Path, *, on_progress: Progress | None = None) -> Ended:
         raise _unreachable(files, "a start is in progress and does not come to an end")
     try:
         files.held.unlink(missing_ok=True)
-        ray = files.read()
+        # A holder whose starter was killed may still be starting.
+        ray = files.read() or _await_holder(files)
         if ray is None:
             return Ended(processes=(), seconds=time.monotonic() - began)
         say("ending the local Ray")
@@ -262,11 +265,15 @@ def _start_holder(files: RayFiles, say: Progress) -> None:
 
 
 def _follow(files: RayFiles, fd: int, say: Progress) -> None:
-    deadline, text = time.monotonic() + START_SECONDS_MAX, b""
+    """Read what the holder reports until its Ray is ready; speak up when that takes longer than people expect."""
+    began, text, doing = time.monotonic(), b"", "starting"
     while True:
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([fd], [], [], left)[0]:
-            raise _unreachable(files, f"it is not ready after {START_SECONDS_MAX:g} s")
+        seconds = time.monotonic() - began
+        if seconds > START_SECONDS_MAX:
+            raise _unreachable(files, f"it is not ready after {START_SECONDS_MAX:g} s ({doing})")
+        if not select.select([fd], [], [], PATIENCE_SECONDS)[0]:
+            say(f"still {doing} ({seconds + PATIENCE_SECONDS:.0f} s)")
+            continue
         got = os.read(fd, 65536)
         if not got:
             raise _unreachable(files, f"its holder ended without a word; last lines of the log: {_tail(files.log)}")
@@ -278,7 +285,7 @@ def _follow(files: RayFiles, fd: int, say: Progress) -> None:
                 return
             if kind == "failed":
                 raise _unreachable(files, rest)
-            say(rest)
+            doing = rest
 
 
 def _tail(path: Path) -> str:

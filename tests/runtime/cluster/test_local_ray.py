@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import shutil
 import signal
 import socket
 import stat
@@ -55,6 +56,7 @@ def own_ray(data_dir: Path) -> Iterator[Path]:
         if last is not None:
             assert [process for process in [last.holder, *last.processes] if process.is_alive] == []
             assert processes_of_session(last.session_dir) == []
+        shutil.rmtree(RayFiles(data_dir).temp_dir())
 
 
 @pytest.fixture(scope="module")
@@ -339,6 +341,32 @@ def test_two_scripts_that_start_at_once_share_one_ray(data_dir: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_start_whose_script_is_killed_is_finished_for_the_next_one(data_dir: Path) -> None:
+    code = """
+    import signal
+    from runtime.cluster import local
+    local._follow = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    connect_ray(DATA)
+    """.replace("\n    ", "\n")
+    assert output_of(start_script(code, data_dir))[0] == -signal.SIGKILL
+    local.ensure_local_ray(data_dir)
+    assert (data_dir / "ray" / "holder.log").read_text().count("Ray is ready") == 1
+
+
+@pytest.mark.slow
+def test_a_start_whose_script_was_killed_can_be_ended(data_dir: Path) -> None:
+    code = """
+    import signal
+    from runtime.cluster import local
+    local._follow = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    connect_ray(DATA)
+    """.replace("\n    ", "\n")
+    output_of(start_script(code, data_dir))
+    assert "holder" in local.end(data_dir).processes[0]
+    assert not RayFiles(data_dir).is_holder_alive
+
+
+@pytest.mark.slow
 def test_ending_one_ray_leaves_that_of_another_data_directory(shared: Path, data_dir: Path) -> None:
     other = ray_of(shared)
     local.ensure_local_ray(data_dir)
@@ -413,12 +441,13 @@ def test_a_held_ray_stays_until_it_is_ended(data_dir: Path, monkeypatch: pytest.
 
 
 @pytest.mark.slow
-def test_ray_ends_when_its_data_directory_is_removed(data_dir: Path) -> None:
+def test_ray_ends_when_its_data_directory_is_removed_and_leaves_no_logs(data_dir: Path) -> None:
     local.ensure_local_ray(data_dir)
     last = ray_of(data_dir)
-    (data_dir / "ray").rename(data_dir / "gone")
+    shutil.rmtree(data_dir)
     eventually(lambda: not last.holder.is_alive, "the Ray without a data directory has ended")
     assert processes_of_session(last.session_dir) == []
+    assert not Path(last.session_dir).parent.exists()
 
 
 @pytest.mark.slow
@@ -436,7 +465,7 @@ def test_the_start_tells_what_it_does(data_dir: Path) -> None:
     said: list[str] = []
     local.ensure_local_ray(data_dir, on_progress=said.append)
     assert said[0] == "starting a local Ray (about 3 s; it stays for later scripts)"
-    assert said[-1].startswith("the local Ray is ready")
+    assert said[-1].startswith("the local Ray is ready (")
     said.clear()
     local.ensure_local_ray(data_dir, on_progress=said.append)
     assert said == []

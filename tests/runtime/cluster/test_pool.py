@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from runtime.cluster import late_serializers, local
 from runtime.cluster.pool import WarmPool, workers_to_ask_for
+from runtime.cluster.ray_files import RayFiles
 from runtime.cluster.ray_processes import processes_of_session
 from runtime.cluster.ray_rpc import RpcFailed
 from tests.runtime.cluster.scripts import run_script
@@ -215,6 +217,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         local.end(data_dir)
         assert last is not None
         assert processes_of_session(last.session_dir) == []
+        shutil.rmtree(RayFiles(data_dir).temp_dir())
 
 
 @pytest.mark.slow
@@ -249,6 +252,19 @@ def test_workers_of_a_job_do_not_count_as_warm(shared: Path) -> None:
     """.replace("\n    ", "\n")
     counted, jobless = run_script(FILL + code, shared)
     assert counted == jobless
+
+
+@pytest.mark.slow
+def test_an_actor_can_keep_the_pool(shared: Path) -> None:
+    inside = """
+    import asyncio, time
+    from runtime.cluster.pool import WarmPool
+    pool, deadline = WarmPool(2), time.monotonic() + 60
+    while (answer := asyncio.run(pool.top_up())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    """.replace("\n    ", "\n")
+    code = f'connect_ray(DATA)\nanswer(get(actor("keeper").see.remote({inside!r})))'
+    assert run_script(code, shared) >= 2
 
 
 @pytest.mark.slow
