@@ -45,9 +45,6 @@ OBJECT_STORE_BYTES = 256 * 1024 * 1024
 # Workers that may start at the same time; further requests for warm ones are dropped silently by the raylet.
 STARTING_WORKERS_MAX = 4
 
-# Without it Ray takes 127.0.0.1 for the machine's address in the network. Made for laptops, whence its name.
-LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-
 # Ray goes on to wait by itself, for 30 s.
 REGISTER_SECONDS = 5.0
 REGISTER_POLL_SECONDS = 0.02
@@ -121,7 +118,6 @@ def _set_environment(files: RayFiles) -> None:
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(files.token)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ[LOOPBACK_VARIABLE] = "0"
     os.environ.setdefault("RAY_preload_python_modules", PRELOAD_MODULE)
     # Ray would start one worker per CPU for the first script, whose end ends them: ours belong to no job.
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")

@@ -239,18 +239,18 @@ def test_workers_of_a_job_do_not_count_as_warm(shared: Path) -> None:
     code = """
     import ray
     fill(2)
-    @ray.remote(num_cpus=1)
+    @ray.remote(num_cpus=0)
     def task():
+        time.sleep(0.5)
         return os.getpid()
-    worker = get(task.remote())
-    for _ in range(4):  # more tasks than warm workers, so that Ray starts some for this job
-        get([task.remote() for _ in range(4)])
-    raylet = ThisRaylet()
-    raylet.count()
-    jobless = [p for p in pids() if b"RAY_JOB_ID=ffffffff" in Path(f"/proc/{p}/environ").read_bytes()]
-    answer([raylet.count()[0], len(jobless)])
+    fill(2)
+    get([task.remote() for _ in range(8)])  # more than there are warm ones: Ray starts some for this job
+    idle = pids()
+    jobless = [p for p in idle if b"RAY_JOB_ID=ffffffff" in Path(f"/proc/{p}/environ").read_bytes()]
+    answer([ThisRaylet().count()[0], len(jobless), len(idle) > len(jobless)])
     """.replace("\n    ", "\n")
-    counted, jobless = run_script(FILL + code, shared)
+    counted, jobless, has_workers_of_a_job = run_script(FILL + code, shared)
+    assert has_workers_of_a_job
     assert counted == jobless
 
 
