@@ -10,6 +10,7 @@ from runtime.core.alarms import Slot
 from runtime.instance import Instance
 from runtime.object import AlarmInfo
 from runtime.storage.alarm import read_slot, write_slot
+from runtime.storage.store import Session
 from runtime.stretch import stepped
 
 __all__ = ["AlarmRunner"]
@@ -32,12 +33,12 @@ class AlarmRunner:
             self._host.spawned.add(task := asyncio.ensure_future(self.fire()))
             task.add_done_callback(self._host.spawned.discard)
 
-    async def announce(self, timeout: float) -> None:
-        """Tell the keeper the slot of the open stretch, before its commit (D30)."""
-        store, keeping = self._host.store, self._host.platform.keeping
-        assert store is not None
+    async def announce(self, timeout: float, session: Session | None = None) -> None:
+        """Tell the keeper the slot as the open stretch, or ``session``, is about to commit it (D30)."""
+        session, keeping = session or self._host.store, self._host.platform.keeping
+        assert session is not None
         assert keeping is not None
-        slot = read_slot(store)
+        slot = read_slot(session)
         await keeping.set_alarm(self._host.activation, _next_ms(slot), slot.version, timeout=timeout)
 
     async def fire(self) -> tuple[int | None, int]:

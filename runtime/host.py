@@ -34,7 +34,7 @@ from runtime.object import DurableObject
 from runtime.options import merged_options
 from runtime.storage.migrations import migrate, versions
 from runtime.storage.storage import Storage, prepare
-from runtime.storage.store import Store
+from runtime.storage.store import Session, Store
 from runtime.stretch import current_stretches, install_task_factory, stepped
 from runtime.wire import Activation, encode
 
@@ -224,14 +224,20 @@ class Host:
 
     async def _announce_and_commit(self) -> None:
         try:
-            try:
-                await self.alarms.announce(ANNOUNCE_SECONDS_MAX)
-            except Exception as error:
-                self.reset(f"the keeper could not be told about the alarm: {error}")
-                raise
+            await self.announce()
             self._commit()
         finally:
             self._held = None
+
+    async def announce(self, session: Session | None = None) -> None:
+        """Tell the keeper the alarm slot as the open stretch, or ``session``, is about to commit it."""
+        if self.platform.keeping is None:
+            return
+        try:
+            await self.alarms.announce(ANNOUNCE_SECONDS_MAX, session)
+        except Exception as error:
+            self.reset(f"the keeper could not be told about the alarm: {error}")
+            raise
 
     def _commit_later(self) -> None:
         if self.store is not None and self.store.is_open_transaction and self._held is None:

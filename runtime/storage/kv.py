@@ -95,8 +95,8 @@ class SyncKv:
                 marks = _marks(group)
                 if self._scope.blocks_open:
                     # DuckDB lets an update of a row pass while another transaction deletes it, and loses the update;
-                    # two updates conflict (but not one that sets the column to itself, which it leaves out).
-                    session.execute(f"UPDATE cf_kv SET value = value || ''::BLOB WHERE key IN ({marks})", group)
+                    # two updates conflict. It leaves out one that changes nothing, but no value is ever empty.
+                    session.execute(f"UPDATE cf_kv SET value = ''::BLOB WHERE key IN ({marks})", group)
                 count += session.execute(f"DELETE FROM cf_kv WHERE key IN ({marks})", group).changed
         except BaseException:
             session.rollback(mark)

@@ -1,11 +1,12 @@
 """Emptying an object's database: ``storage.delete_all`` (runtime D18).
 
 What the user made is dropped. The runtime's own tables, all named ``cf_*``, are emptied and stay, since the live
-instance goes on using them; ``cf_schema``, which tells their versions, stays as it is.
+instance goes on using them.
 """
 
 from __future__ import annotations
 
+from runtime.storage.alarm import clear_alarm
 from runtime.storage.store import Session
 
 __all__ = ["delete_everything"]
@@ -17,6 +18,9 @@ OWN_TABLES = f"SELECT table_name FROM duckdb_tables() {MAIN} AND starts_with(tab
 USER_TABLES = f"SELECT table_name FROM duckdb_tables() {MAIN} AND NOT starts_with(table_name, 'cf_')"
 REFERENCES = f"SELECT table_name, referenced_table FROM duckdb_constraints() {MAIN} AND constraint_type = 'FOREIGN KEY'"
 SCHEMAS = f"SELECT schema_name FROM duckdb_schemas() {HERE} AND schema_name <> 'main' AND NOT internal"
+
+# The versions of the tables, and the alarm slot: it is emptied, but its own version must go on growing.
+KEPT = frozenset({"cf_schema", "cf_alarm"})
 
 # In the order of dropping: what may depend on others first. Tables stand between the two.
 BEFORE_TABLES = (("VIEW", f"SELECT view_name FROM duckdb_views() {MAIN} AND NOT internal"),)
@@ -47,8 +51,9 @@ def delete_everything(session: Session) -> None:
         for kind, query in AFTER_TABLES:
             _drop(session, kind, _names(session, query))
         for name in _names(session, OWN_TABLES):
-            if name != "cf_schema":
+            if name not in KEPT:
                 session.execute(f"DELETE FROM {_quoted(name)}")
+        clear_alarm(session)
     except BaseException:
         session.rollback(mark)
         raise

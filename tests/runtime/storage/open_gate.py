@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from runtime.errors import PerdureError
-from runtime.storage.store import Store
+from runtime.storage.alarm import read_alarm
+from runtime.storage.store import Session, Store
 
 
 class OpenGate:
@@ -13,6 +14,7 @@ class OpenGate:
         self.store = store
         self.wrotes: list[bool] = []
         self.alarms: list[int | None] = []
+        self.announced: list[int | None] = []
         self.commits = 0
         self.ended: PerdureError | None = None
 
@@ -29,3 +31,6 @@ class OpenGate:
 
     def alarm(self, at_ms: int | None) -> None:
         self.alarms.append(at_ms)
+
+    async def announce(self, session: Session) -> None:
+        self.announced.append(read_alarm(session))
