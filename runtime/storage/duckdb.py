@@ -40,7 +40,8 @@ SETTINGS = (
     # Bulk inserts would write their blocks past the log into the main file, and a copy of base and log would not scan.
     "SET enable_optimistic_write = false",
     # A misspelt table must be an error, not a Python variable of some caller that happens to have the name.
-    "SET python_enable_replacements = false",
+    # GLOBAL, since further connections would begin with the default.
+    "SET GLOBAL python_enable_replacements = false",
     # An unknown function must be an error, not a download.
     "SET autoinstall_known_extensions = false",
 )
@@ -98,14 +99,11 @@ def open_store(folder: Path, *, inline: bool = False) -> Database:
         if is_new:
             _create(instance, path)
         return _attached(instance, path, inline=inline)
-    except duckdb.OutOfMemoryException:
-        pass
-    except duckdb.Error as error:
-        raise _open_error(error, path) from error
-    try:
-        return _attached(_instance(REPLAY_MEMORY_LIMIT), path, inline=inline)
-    except duckdb.Error as error:
-        raise _open_error(error, path) from error
+    except (duckdb.Error, OSError) as error:
+        instance.close()
+        if not _lacks_memory(error):
+            raise _open_error(error, path) from error
+    return _attached_with_room(path, inline=inline)
 
 
 def _instance(memory_limit: str) -> duckdb.DuckDBPyConnection:
@@ -122,29 +120,39 @@ def _create(instance: duckdb.DuckDBPyConnection, path: Path) -> None:
     A process killed while DuckDB writes a new file's headers would leave one that never opens again.
     """
     unfinished = path.with_name(f"{path.name}.new")
+    unfinished.unlink(missing_ok=True)
+    instance.execute(f"ATTACH {_text(unfinished)} AS fresh")
+    instance.execute("DETACH fresh")
+    # Unlike a rename, a link never replaces the file of someone who was faster.
+    with contextlib.suppress(FileExistsError):
+        os.link(unfinished, path)
+    unfinished.unlink()
+
+
+def _attached(instance: duckdb.DuckDBPyConnection, path: Path, *, inline: bool) -> Database:
+    instance.execute(f"SET temp_directory = {_text(path.with_name(f'{path.name}.tmp'))}")
+    instance.execute(f"ATTACH {_text(path)} AS {ALIAS}")
+    return _locked(instance, path, inline=inline)
+
+
+def _attached_with_room(path: Path, *, inline: bool) -> Database:
+    """Replay a log that the usual limit is too small for, and fold it in, so that the next opening needs less."""
+    instance = _instance(REPLAY_MEMORY_LIMIT)
     try:
-        unfinished.unlink(missing_ok=True)
-        instance.execute(f"ATTACH {_text(unfinished)} AS fresh")
-        instance.execute("DETACH fresh")
-        # Unlike a rename, a link never replaces the file of someone who was faster.
-        with contextlib.suppress(FileExistsError):
-            os.link(unfinished, path)
-        unfinished.unlink()
-    except (OSError, duckdb.Error) as error:
+        instance.execute(f"ATTACH {_text(path)} AS {ALIAS}")
+        instance.execute(f"CHECKPOINT {ALIAS}").fetchall()
+        # An index over the limit stays in memory whole: this life then has to live with more.
+        with contextlib.suppress(duckdb.OutOfMemoryException):
+            instance.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        return _locked(instance, path, inline=inline)
+    except (duckdb.Error, OSError) as error:
         instance.close()
         raise _open_error(error, path) from error
 
 
-def _attached(instance: duckdb.DuckDBPyConnection, path: Path, *, inline: bool) -> Database:
-    try:
-        instance.execute(f"SET temp_directory = {_text(path.with_name(f'{path.name}.tmp'))}")
-        instance.execute(f"ATTACH {_text(path)} AS {ALIAS}")
-        instance.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
-        instance.execute("SET lock_configuration = true")
-        return Database(path, DuckDBConnection(instance), lambda: DuckDBConnection(instance.cursor()), inline=inline)
-    except BaseException:
-        instance.close()
-        raise
+def _locked(instance: duckdb.DuckDBPyConnection, path: Path, *, inline: bool) -> Database:
+    instance.execute("SET lock_configuration = true")
+    return Database(path, DuckDBConnection(instance), lambda: DuckDBConnection(instance.cursor()), inline=inline)
 
 
 class DuckDBConnection:
@@ -287,6 +295,11 @@ def _open_error(error: Exception, path: Path) -> PerdureError:
 
 def _is_disk_trouble(text: str) -> bool:
     return any(sign in text for sign in DISK_TROUBLE)
+
+
+def _lacks_memory(error: Exception) -> bool:
+    # In a replay it is told by a TransactionException.
+    return isinstance(error, duckdb.OutOfMemoryException) or "failed to allocate" in str(error)
 
 
 def _is_conflict(error: Exception) -> bool:

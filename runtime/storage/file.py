@@ -60,8 +60,7 @@ class File:
         self._is_checkpoint_due = False
         self._failure: PerdureError | None = None
         self._is_closed = False
-        # DuckDB syncs its files, but not the folder that names them.
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
     @property
     def is_alive(self) -> bool:
@@ -86,8 +85,8 @@ class File:
             return error
         if isinstance(error, StorageFailed):
             told: PerdureError = StorageFailed(
-                f"{self.path}: {error.message}. What was acknowledged is on disk; free or repair the disk, then call "
-                "the object again."
+                f"{self.path}: {error.message}. What was acknowledged is on disk; free or repair the disk, "
+                "then call the object again."
             )
         else:
             told = type(error)(
@@ -117,7 +116,7 @@ class File:
         if size == self._log_bytes:
             return  # its statements changed nothing
         if self._log_bytes == 0:
-            _sync_folder(self.path.parent)
+            self._sync_folder()
         self._log_bytes = size
         self.commits += 1
         self.schema_changes += changes_schema
@@ -151,13 +150,19 @@ class File:
             self._is_checkpoint_due = False
             self._uncheckpointed = 0
             self._log_bytes = 0
-            _sync_folder(self.path.parent)
+            self._sync_folder()
             if self.on_commit is not None:
                 self.on_commit(0)
 
     def closed(self) -> None:
         """Account for the end."""
         self._is_closed = True
+
+    def _sync_folder(self) -> None:
+        try:
+            sync_folder(self.path.parent)
+        except OSError as error:
+            raise self.noted(StorageFailed(f"its folder could not be synced: {error}")) from error
 
     def _log_size(self) -> int:
         try:
@@ -166,7 +171,8 @@ class File:
             return 0
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable; DuckDB syncs its files, but not the folder that names them."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
