@@ -35,7 +35,7 @@ def processes_of_session(session_dir: str) -> list[Process]:
         # As the value of an option: a `tail` of one of its logs is not a process of Ray.
         is_ours = f"={session_dir}" in command or (command.startswith("ray::") and _has_open_in(pid, session_dir))
         if is_ours and pid != os.getpid():
-            process = Process.of(command[:40], pid)
+            process = Process.of(_name(command), pid)
             if process.is_alive:
                 found.append(process)
     return found
@@ -54,6 +54,15 @@ def end_processes(processes: Iterable[Process]) -> list[Process]:
         while any(process.is_alive for process in alive) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
     return alive
+
+
+def _name(command: str) -> str:
+    """What a person calls a process with this command line: its title, or the program or script it runs."""
+    if command.startswith("ray::"):
+        return command.split()[0]
+    words = [word for word in command.split() if not word.startswith("-")]
+    scripts = [word for word in words if word.endswith(".py")]
+    return Path((scripts or words or ["process"])[-1 if scripts else 0]).name.removesuffix(".py")
 
 
 def _commands() -> Iterable[tuple[int, str]]:
