@@ -33,7 +33,7 @@ from runtime.ids import ObjectId, Step
 from runtime.mailbox import ALARM_METHOD
 from runtime.object import DurableObject
 from runtime.stub import Caller
-from runtime.transport import Absent, Died, Unreachable
+from runtime.transport import Absent, Died, Retiring, Unreachable
 from runtime.wire import Activation, CallFrame, ClassRef, encode, encode_value
 
 __all__ = ["KEEPER_CLASS", "KEEPER_ID", "KeeperClient", "Known", "PerdureKeeper"]
@@ -245,7 +245,7 @@ class PerdureKeeper(DurableObject):
         while True:
             try:
                 data = await self._caller.transport.control(object_id, encode(Watch(has_seen)))
-            except Unreachable:
+            except (Retiring, Unreachable):
                 await self.ctx.clock.sleep(0.05)
                 continue
             except (Absent, Died):
@@ -276,7 +276,7 @@ class PerdureKeeper(DurableObject):
     async def _start(self, object_id: ObjectId, ref: ClassRef, frame: CallFrame) -> None:
         try:
             await self._caller.transport.call(object_id, encode(frame))
-        except (Absent, Died, Unreachable):
+        except (Absent, Died, Retiring, Unreachable):
             return  # the watch sees it too, and acts
         except PerdureError as error:
             log.warning("%s did not start: %s", object_id, error)

@@ -27,7 +27,7 @@ from runtime.clock import Clock
 from runtime.errors import ConnectionLost, Unavailable, UsageError
 from runtime.ids import ObjectId, Step
 from runtime.stretch import flush_current
-from runtime.transport import Absent, Died, Transport, Unreachable
+from runtime.transport import Absent, Died, Retiring, Transport, Unreachable
 from runtime.wire import (
     Activation,
     CallFrame,
@@ -95,6 +95,9 @@ class Caller:
             except Absent:
                 await self.activate(object_id, ref)
                 continue
+            except Retiring:
+                await pause.wait()
+                continue
             except (Died, Unreachable) as error:
                 pause.died(error, is_repeatable=is_repeatable)
                 await pause.wait()
@@ -103,6 +106,7 @@ class Caller:
                 return decode_value(reply.value, what=f"the result of {what}")
             if isinstance(reply, Failure):
                 raise error_from(reply)
+            self.transport.retired(object_id)
             await pause.wait(reply)
 
     async def iterate(self, object_id: ObjectId, ref: ClassRef, frame: CallFrame) -> AsyncGenerator[Any, None]:
@@ -130,11 +134,16 @@ class Caller:
             except Absent:
                 await self.activate(object_id, ref)
                 continue
+            except Retiring:
+                await pause.wait()
+                continue
             except (Died, Unreachable) as error:
                 if not (isinstance(error, Died) and error.is_intended):
                     raise ConnectionLost(f"{what}: the object's process ended in mid-stream ({error})") from None
             finally:
                 await items.aclose()
+            if refused is not None:
+                self.transport.retired(object_id)
             await pause.wait(refused)
 
 

@@ -11,11 +11,15 @@ from typing import Protocol
 from runtime.ids import ObjectId
 from runtime.wire import Activation
 
-__all__ = ["Absent", "Died", "Transport", "Unreachable"]
+__all__ = ["Absent", "Died", "Retiring", "Transport", "Unreachable"]
 
 
 class Absent(Exception):
     """No instance of the object lives; nothing was run."""
+
+
+class Retiring(Exception):
+    """An instance that is about to end still holds the name; nothing was run. Ask again in a few milliseconds."""
 
 
 class Died(Exception):
@@ -33,7 +37,8 @@ class Unreachable(Exception):
 class Transport(Protocol):
     """Carries frames to instances. Delivery is at most once for each call of these methods.
 
-    All may raise ``Absent``, ``Died`` or ``Unreachable``, and ``ClusterUnreachable`` if nothing can be reached.
+    All may raise ``Absent``, ``Retiring``, ``Died`` or ``Unreachable``, and ``ClusterUnreachable`` if nothing can be
+    reached.
     """
 
     async def call(self, target: ObjectId, data: bytes) -> bytes:
@@ -50,4 +55,8 @@ class Transport(Protocol):
 
     async def activate(self, activation: Activation) -> None:
         """Make sure that an instance lives or is about to; idempotent, and never two at once."""
+        ...
+
+    def retired(self, target: ObjectId) -> None:
+        """The instance refused a call because it ends: send it nothing more, look for its successor."""
         ...

@@ -37,6 +37,7 @@ __all__ = [
 TRACEBACK_CHARACTERS_MAX = 20_000
 MESSAGE_CHARACTERS_MAX = 100_000
 
+
 class ClassRef(msgspec.Struct, frozen=True, kw_only=True):
     """Where the code of a class comes from, so that any process can load it.
 

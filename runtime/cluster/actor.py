@@ -8,8 +8,10 @@ call, as an answer, not in the constructor, where Ray would only report a dead a
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
 import logging
+import os
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,10 @@ import ray
 from runtime.classes import load_class
 from runtime.clock import SystemClock
 from runtime.cluster.logs import capture_output
+from runtime.cluster.pool import WarmPool
 from runtime.cluster.ray_files import FileLock, RayFiles
 from runtime.cluster.serve import node_service
-from runtime.cluster.transport import RayTransport
+from runtime.cluster.transport import LIFE, RayTransport
 from runtime.host import Host
 from runtime.instance import Platform
 from runtime.keeper import KEEPER_CLASS, KeeperClient
@@ -33,9 +36,11 @@ from runtime.wire import Activation, encode, failure_from
 __all__ = ["ObjectActor", "actor_class"]
 
 log = logging.getLogger("perdure")
-# Control frames under way: one watch, and what people ask.
-CONTROL_CONCURRENCY = 64
+# Control frames under way: one watch, one life for each creator that raced, and what people ask.
+CONTROL_CONCURRENCY = 128
 EXIT = b"exit"
+# 55 to 61 MB each; a wake or a recovery takes one, and the next is ready half a second to some seconds later.
+WARM_WORKERS = 4
 
 
 class ObjectActor:
@@ -46,7 +51,9 @@ class ObjectActor:
         capture_output(self._activation)
         self._host: Host | None = None
         self._fibers: FileLock | None = None
-        self._extras: set[asyncio.Task[Any]] = set()
+        self._life: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._has_life = False
+        self._pool: asyncio.Future[None] | None = None
 
     async def call(self, data: bytes) -> bytes:
         """One call frame in, one reply frame out."""
@@ -72,8 +79,16 @@ class ObjectActor:
 
     @ray.method(concurrency_group="ctl")
     async def control(self, data: bytes) -> bytes:
-        """One control frame; ``exit`` ends the process by intent, so that queued calls are known not to have run."""
+        """One control frame, or one of two words.
+
+        Ray ends an actor by intent, so that queued calls are known not to have run, only from inside a call. ``life``
+        is the call that waits for that moment; whoever creates the actor sends it.
+        """
         if data == EXIT:
+            ray.actor.exit_actor()  # type: ignore[no-untyped-call]
+        if data == LIFE:
+            self._has_life = True
+            await asyncio.wrap_future(self._life)
             ray.actor.exit_actor()  # type: ignore[no-untyped-call]
         host = self._host or self._made()
         return await host.control(data)
@@ -96,10 +111,18 @@ class ObjectActor:
             service=node_service,
         )
         self._host = Host(activation, cls, platform)
+        if keeper is None:
+            # The one process that lives as long as the cluster is used also keeps its workers warm.
+            self._pool = asyncio.ensure_future(WarmPool(_warm_workers()).run(clock))
         return self._host
 
     def _on_end(self, reason: str) -> None:
         self._hold_fibers(False)
+        if self._has_life:
+            self._life.set_result(None)
+            return
+        # Its creator died before it could send ``life``. A call of one's own works too, but Ray then waits more than a
+        # second for the answer of that very call before it lets the name go.
         myself = ray.get_runtime_context().current_actor
         myself.control.remote(EXIT)
 
@@ -115,6 +138,11 @@ class ObjectActor:
                 self._fibers.release()
         except OSError as error:
             log.warning("the local Ray cannot be told that work lives here: %s", error)
+
+
+def _warm_workers() -> int:
+    text = os.environ.get("PERDURE_WARM_WORKERS", "")
+    return int(text) if text.isdigit() else WARM_WORKERS
 
 
 @functools.cache

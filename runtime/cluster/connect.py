@@ -21,7 +21,7 @@ from runtime.errors import ConnectionLost, UnknownObject
 from runtime.ids import ObjectId
 from runtime.keeper import KeeperClient, Known
 from runtime.stub import Caller, make_stub, use_caller
-from runtime.transport import Absent, Died, Unreachable
+from runtime.transport import Absent, Died, Retiring, Unreachable
 from runtime.wire import ClassRef, encode
 
 __all__ = ["Cluster", "connect", "data_directory"]
@@ -80,7 +80,7 @@ class Cluster:
     async def _ask(self, object_id: ObjectId, question: Any) -> Any:
         try:
             return decode_answer(await self._caller.transport.control(object_id, encode(question)))
-        except (Absent, Died):
+        except (Absent, Died, Retiring):
             return None
         except Unreachable as error:
             raise ConnectionLost(f"{object_id} cannot be reached: {error}") from None
@@ -111,17 +111,23 @@ async def connect(
     silence_raylet()
     await asyncio.to_thread(connect_ray, folder, address, on_progress=say)
     tail: LogTail | None = None
+    keeper_start: asyncio.Future[Any] | None = None
     try:
         caller = Caller(RayTransport(actor_class), SystemClock(), str(folder))
         keeper = KeeperClient(caller)
         caller.register = keeper.register_class
         use_caller(caller)
+        # Not awaited: the first call needs the keeper and its warm workers, connecting does not.
+        keeper_start = asyncio.ensure_future(keeper.ask("perdure_started"))
         if show_logs:
             tail = LogTail(folder, caller.touched, sys.stderr)
             tail.start()
         yield Cluster(caller, keeper, folder)
     finally:
         use_caller(None)
+        if keeper_start is not None:
+            keeper_start.cancel()
+            await asyncio.gather(keeper_start, return_exceptions=True)
         if tail is not None:
             await asyncio.to_thread(tail.stop)
         disconnect_ray()

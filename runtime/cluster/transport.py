@@ -17,15 +17,16 @@ from runtime.cluster.local import NAMESPACE
 from runtime.errors import ClusterUnreachable, PerdureError, StorageFailed
 from runtime.ids import ObjectId
 from runtime.keeper import KEEPER_CLASS
-from runtime.transport import Absent, Died, Unreachable
+from runtime.transport import Absent, Died, Retiring, Unreachable
 from runtime.wire import Activation, encode
 
-__all__ = ["RayTransport", "ray_error"]
+__all__ = ["LIFE", "RayTransport", "ray_error"]
 
 # Batches under way to a reader; a stalled reader stops the producer after this many.
 BACKPRESSURE_BATCHES = 16
 # Calls beyond this wait inside Ray; the mailbox turns away long before.
 CONCURRENCY_MAX = 20_000
+LIFE = b"life"
 
 
 def ray_error(error: BaseException, target: str) -> Exception:
@@ -64,6 +65,9 @@ class RayTransport:
     def __init__(self, actor_class: Callable[[], Any]) -> None:
         self._actor_class = actor_class
         self._handles: dict[str, Any] = {}
+        # Actors that have said they end. Ray answers a call to one only after a second (it waits for the death to be
+        # reported), while its name is free after 30 ms.
+        self._retired: dict[str, str] = {}
 
     async def call(self, target: ObjectId, data: bytes) -> bytes:
         """One call frame to the object's loop."""
@@ -109,7 +113,7 @@ class RayTransport:
         target = activation.object_id
         is_keeper = target.class_name == KEEPER_CLASS
         try:
-            self._handles[target.actor_name] = (
+            handle = (
                 self._actor_class()
                 .options(
                     name=target.actor_name,
@@ -122,8 +126,17 @@ class RayTransport:
                 )
                 .remote(encode(activation))
             )
+            # Never awaited: it ends with the actor, see ``ObjectActor.control``.
+            handle.control.remote(LIFE)
+            self._handles[target.actor_name] = handle
         except Exception as error:
             raise ray_error(error, str(target)) from error
+
+    def retired(self, target: ObjectId) -> None:
+        """Send the present actor nothing more."""
+        handle = self._handles.pop(target.actor_name, None)
+        if handle is not None:
+            self._retired[target.actor_name] = handle._actor_id.hex()
 
     def _handle(self, target: ObjectId) -> Any:
         handle = self._handles.get(target.actor_name)
@@ -134,6 +147,11 @@ class RayTransport:
                 raise Absent(f"{target} has no actor") from None
             except Exception as error:
                 raise ray_error(error, str(target)) from error
+            retired = self._retired.get(target.actor_name)
+            if retired is not None:
+                if retired == handle._actor_id.hex():
+                    raise Retiring(f"{target} is about to end")
+                del self._retired[target.actor_name]
             self._handles[target.actor_name] = handle
         return handle
 
