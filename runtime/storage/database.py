@@ -7,6 +7,7 @@ same row, which the journal's tables rule out.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -92,22 +93,26 @@ class Database(BaseSession):
         try:
             self._write_together(batch)
         except PerdureError as error:
-            self._journal.rollback()
-            failure = self._file.noted(error)
-            if len(batch) > 1 and self._file.is_alive:
-                for append in batch:  # the bad rows of one caller are not the failure of the others
-                    self._write([append])
-                return
-            for append in batch:
-                append.done.set_exception(failure)
+            self._not_written(batch, error)
+            return
+        except Exception as error:  # whoever waits must hear of it, and the thread must live on
+            self._not_written(batch, StorageFailed(f"the journal failed: {type(error).__name__}: {error}"))
             return
         for append in batch:
             append.done.set_result(None)
-        try:
+        # A failure is noted in the file, so that the next access raises it; this batch is stored.
+        with contextlib.suppress(StorageFailed):
             self._file.checkpoint_if_due(self._journal)
-        except StorageFailed:
-            # Noted in the file: the next access raises it. The batch itself is stored.
+
+    def _not_written(self, batch: list[Append], error: PerdureError) -> None:
+        self._journal.rollback()
+        failure = self._file.noted(error)
+        if len(batch) > 1 and self._file.is_alive:
+            for append in batch:  # the bad rows of one caller are not the failure of the others
+                self._write([append])
             return
+        for append in batch:
+            append.done.set_exception(failure)
 
     def _write_together(self, batch: list[Append]) -> None:
         self._file.check()

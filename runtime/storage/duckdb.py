@@ -298,8 +298,8 @@ def _is_disk_trouble(text: str) -> bool:
 
 
 def _lacks_memory(error: Exception) -> bool:
-    # In a replay it is told by a TransactionException.
-    return isinstance(error, duckdb.OutOfMemoryException) or "failed to allocate" in str(error)
+    # In a replay it is a TransactionException; what all such errors share is the advice to increase this setting.
+    return isinstance(error, duckdb.OutOfMemoryException) or "SET memory_limit" in str(error)
 
 
 def _is_conflict(error: Exception) -> bool:

@@ -163,11 +163,11 @@ def test_a_log_that_needs_more_memory_than_the_limit_opens_and_is_folded_in(fold
     for setting in SETTINGS:
         bare.execute(setting)
     bare.execute("CREATE TABLE cf_keys (id VARCHAR PRIMARY KEY)")
-    bare.execute("INSERT INTO cf_keys SELECT repeat('k', 60) || range FROM range(800_000)")
+    bare.execute("INSERT INTO cf_keys SELECT repeat('k', 60) || range FROM range(1_100_000)")
     bare.close()
     before = log_bytes(folder)
     store = open_store(folder)
     found = store.execute("SELECT count(*) FROM cf_keys").rows
     after = log_bytes(folder)
     store.close(checkpoint=False)
-    assert (before > 50_000_000, found, after) == (True, [(800_000,)], 0)
+    assert (before > 50_000_000, found, after) == (True, [(1_100_000,)], 0)
