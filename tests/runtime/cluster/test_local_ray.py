@@ -383,6 +383,7 @@ def test_a_killed_holder_takes_its_ray_along_and_the_next_script_starts_another(
     local.ensure_local_ray(data_dir)
     first = ray_of(data_dir)
     first.holder.signal(signal.SIGKILL)
+    eventually(lambda: not first.holder.is_alive, "the holder is gone")
     address = local.ensure_local_ray(data_dir).address
     assert address == ray_of(data_dir).address
     assert ray_of(data_dir).holder.pid != first.holder.pid
