@@ -1,0 +1,173 @@
+"""``Think``: a chat agent whose turns survive the death of its process, of its node and of its callers.
+
+This class only composes. The conversation is ``sessions.Session``, the turns are ``turn_queue.TurnQueue``, the
+caller's side is ``chat.ChatStream``; what is here are their public names, and the hooks that a subclass overrides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+
+from agents.chat import ChatInput, ChatStream, Signal, attach_stream, chat_stream
+from agents.core.chunks import JsonObject
+from agents.models.model import Model
+from agents.recovery import FIBER_PREFIX
+from agents.sessions.messages import UIMessage
+from agents.sessions.session import SESSION_STEPS, Session
+from agents.streams import STREAM_STEPS
+from agents.submissions import SUBMISSION_STEPS
+from agents.tools import Workspace, check_tools
+from agents.turn_fibers import FIBER_STEPS, ChatFibers
+from agents.turn_queue import ChatResponse, TurnQueue
+from runtime import Context, DurableObject, caller_side, idempotent, not_callable
+from runtime.errors import UsageError
+
+__all__ = ["Think"]
+
+THINK_STEPS = SESSION_STEPS + STREAM_STEPS + SUBMISSION_STEPS + FIBER_STEPS
+
+
+class Think(DurableObject):
+    """A chat agent; override ``get_model`` and chat with it.
+
+    Attributes:
+        max_steps: Model calls of one turn, at most.
+        chat_recovery: Whether a turn that a death interrupted goes on in the next instance.
+        send_reasoning: Whether callers see the model's reasoning.
+        workspace: The agent's files.
+        session: Its conversation.
+    """
+
+    max_steps: int = 10
+    chat_recovery: bool = True
+    send_reasoning: bool = True
+
+    def __init_subclass__(cls, **arguments: object) -> None:
+        super().__init_subclass__(**arguments)
+        check_tools(cls)
+
+    def __init__(self, ctx: Context) -> None:
+        super().__init__(ctx)
+        ctx.migrate("think", THINK_STEPS)
+        self.workspace = Workspace(ctx.storage.sql, now_ms=ctx.clock.now_ms)
+        self.session = Session(ctx.store, ctx.clock.now_ms)
+        self._fibers = ChatFibers(ctx.store, ctx.clock.now_ms)
+        self._turns = TurnQueue(self, ctx, self.session, self._fibers)
+
+    @not_callable
+    async def boot(self) -> None:
+        """Recover interrupted turns, start the agent, then take turns."""
+        self._fibers.scan(lambda name, snapshot: self._turns.recover_run(name.removeprefix(FIBER_PREFIX), snapshot))
+        await super().boot()
+        self._turns.start()
+
+    # For the subclass
+
+    @not_callable
+    def get_model(self) -> Model:
+        """The model of the next turn; to be overridden."""
+        name = type(self).__name__
+        raise UsageError(
+            f"{name} has no model: override get_model(), for example: def get_model(self): return Claude()"
+        )
+
+    @not_callable
+    def get_system_prompt(self) -> str:
+        """What the model is told first."""
+        return "You are a helpful assistant."
+
+    @not_callable
+    def get_tools(self) -> Mapping[str, object]:
+        """Tools besides the methods under ``@tool``, by name."""
+        return {}
+
+    @not_callable
+    async def on_chat_response(self, response: ChatResponse) -> None:
+        """A turn has ended and is stored; what this raises is logged."""
+
+    # Chatting
+
+    @caller_side
+    def chat(
+        self,
+        input: ChatInput,
+        callback: object = None,
+        *,
+        signal: Signal | None = None,
+        client_tools: Sequence[JsonObject] = (),
+        channel: str | None = None,
+        metadata: JsonObject | None = None,
+        tools: object = None,
+        reattach: bool = True,
+    ) -> ChatStream:
+        """Send a message and follow the turn that answers it.
+
+            async with agent.chat(text) as events:      # numbered events, over all deaths of the agent
+                async for event in events: ...
+            reply = await agent.chat(text)              # only the assistant message
+            await agent.chat(text, callback)            # on_start, on_event, then on_done, on_error or on_interrupted
+
+        Leaving the block early cancels the turn; ``events.detach()`` first lets it run.
+
+        Args:
+            input: Text, a message, or several messages.
+            callback: An object with some of the methods above; they run here, at the caller.
+            signal: A cancel token: when it fires, the turn is aborted and what there is of the answer is kept.
+            client_tools: Tools that the caller runs: ``{name, description?, parameters?}``.
+            channel: Stamped on the user message.
+            metadata: Stamped on the user message.
+            tools: Ignored, with a warning: tools belong to the agent.
+            reattach: Whether to go on with a recovered turn when the agent's process has died.
+
+        Raises:
+            TurnNotAllowed: At once, from inside a turn of the same agent.
+            TurnFailed: The turn ended in an error.
+            TurnAborted: It was cancelled; only from an awaited chat.
+        """
+        options = {"signal": signal, "client_tools": client_tools, "channel": channel, "metadata": metadata}
+        return chat_stream(self, input, callback, **options, tools=tools, reattach=reattach)  # type: ignore[arg-type]
+
+    @caller_side
+    def attach(self, request_id: str, *, after: int = 0, reattach: bool = True) -> ChatStream:
+        """Follow a turn that was started before, from the event behind ``after`` on; leaving never cancels it.
+
+        Raises:
+            UnknownTurn: While iterating: there is no such turn, or its events are not kept any more.
+        """
+        return attach_stream(self, request_id, after=after, reattach=reattach)
+
+    @idempotent
+    async def follow_turn(self, request: bytes | None, request_id: str, after: int) -> AsyncGenerator[bytes, None]:
+        """What ``chat`` follows: frames of events, last a JSON object with the outcome; see ``agents.streams``."""
+        async for item in self._turns.follow(request, request_id, after):
+            yield item
+
+    @idempotent
+    async def begin_turn(self, request: bytes, request_id: str) -> None:
+        """What ``chat`` calls to start a turn that it does not follow."""
+        await self._turns.accept(request, request_id)
+
+    @idempotent
+    async def cancel_chat(self, request_id: str, reason: str = "") -> None:
+        """Abort a turn, by the id of any run of its chain; an id that is not known is no error."""
+        await self._turns.cancel(request_id, reason)
+
+    @idempotent
+    async def abort_request(self, request_id: str, reason: str = "") -> None:
+        """The same as ``cancel_chat``."""
+        await self._turns.cancel(request_id, reason)
+
+    @idempotent
+    async def abort_all_requests(self) -> None:
+        """Abort the running turn; those that wait for their slot stay."""
+        await self._turns.abort_all()
+
+    @idempotent
+    async def get_messages(self) -> list[UIMessage]:
+        """The conversation."""
+        return self.session.get_history()
+
+    @property
+    def messages(self) -> list[UIMessage]:
+        """The conversation, read-only."""
+        return self.session.get_history()

@@ -1,0 +1,312 @@
+"""One turn at a time: takes submissions in order, gives each its slot, and tells who waits (turns Q1-Q5).
+
+    accepted -> slot: the run begins in one commit -> steps -> the run ends in one commit -> shown -> hook
+
+Readers see the end of a turn only when it is stored, so whoever has seen it finds the message (turns C2). Hooks run
+behind that, one after another and outside of the slot, so that they may start turns themselves (turns H9).
+
+A turn runs in a task of its own. ``cancel`` cancels that task and marks why; a cancellation without a mark is the end
+of the instance, on which nothing is written: the next instance finds the fiber and recovers (``agents.recovery``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable
+from typing import Protocol
+
+import msgspec
+
+from agents.core.turn import FinishTurn
+from agents.errors import UnknownTurn
+from agents.prompts import Prompting, WorkspaceTools, prepare
+from agents.recovery import TurnFibers, interrupt, recover
+from agents.runs import Run, Runs
+from agents.sessions.messages import UIMessage, message_to_object
+from agents.sessions.session import Session
+from agents.streams import END_ONLY, Ending, StreamLog
+from agents.submissions import Submission, Submissions
+from agents.turns import current_turn, error_text, run_steps
+from runtime import Context, Lease
+
+__all__ = ["ChatAgent", "ChatResponse", "TurnQueue"]
+
+log = logging.getLogger("perdure")
+
+_replace = msgspec.structs.replace
+
+
+class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``on_chat_response`` is told (turns H9).
+
+    Attributes:
+        message: The assistant message; without parts if the turn brought none.
+        request_id: The run that ended the turn.
+        continuation: Whether that run continued an earlier one.
+        status: completed, error or aborted.
+        error: The text of the error.
+    """
+
+    message: UIMessage
+    request_id: str
+    continuation: bool
+    status: str
+    error: str | None = None
+
+
+class ChatAgent(Prompting, Protocol):
+    """The agent whose turns these are."""
+
+    chat_recovery: bool
+
+    def on_chat_response(self, response: ChatResponse) -> Awaitable[None] | None:
+        """A turn has ended."""
+        ...
+
+
+class TurnQueue:
+    """The turns of one agent.
+
+    Args:
+        agent: Whose turns.
+        ctx: Its context.
+        session: Its conversation.
+        fibers: The fibers of its turns.
+    """
+
+    def __init__(self, agent: ChatAgent, ctx: Context, session: Session, fibers: TurnFibers) -> None:
+        self._agent = agent
+        self._ctx = ctx
+        self._session = session
+        self._submissions = Submissions(ctx.store, ctx.clock.now_ms)
+        self._runs = Runs(ctx, session, self._submissions, fibers)
+        self._workspace_tools = WorkspaceTools()
+        self._logs: dict[str, StreamLog] = {}
+        self._run: Run | None = None
+        self._wake = asyncio.Event()
+        self._lease: Lease | None = None
+        self._responses: deque[ChatResponse] = deque()
+        self._is_responding = False
+        self._is_started = False
+
+    # Accepting and following
+
+    async def accept(self, request: bytes | None, request_id: str) -> StreamLog:
+        """The stream of a turn, which is accepted if it is not known yet; durable before anything leaves the object.
+
+        Raises:
+            UnknownTurn: There is no such turn and no request for one.
+        """
+        row = self._submissions.get(request_id)
+        if row is None and request is None:
+            raise UnknownTurn(f"there is no turn {request_id!r}; it was never started, or ended over a day ago")
+        if row is None or not row.is_final:
+            # Watched before the turn exists: then nothing can be accepted and forgotten.
+            await self._stay_awake()
+            row = self._submissions.get(request_id)
+        if row is None:
+            assert request is not None
+            row = self._submissions.add(request_id, request)
+        self._wake.set()
+        return self._stream(row)
+
+    async def follow(self, request: bytes | None, request_id: str, after: int) -> AsyncGenerator[bytes, None]:
+        """Accept a turn if it is not known, then the items of its stream behind ``after``; see ``StreamLog.follow``.
+
+        Raises:
+            UnknownTurn: There is no such turn and no request for one.
+        """
+        stream = await self.accept(request, request_id)
+        async with contextlib.aclosing(stream.follow(after)) as items:
+            async for item in items:
+                yield self._with_message(stream) if after >= END_ONLY else item
+
+    def _stream(self, row: Submission) -> StreamLog:
+        if row.is_final:
+            return StreamLog(self._ctx.store, row.root, row.number, _ending(row))
+        stream = self._logs.get(row.root)
+        if stream is None:
+            stream = self._logs[row.root] = StreamLog(self._ctx.store, row.root, row.number)
+        return stream
+
+    def _with_message(self, stream: StreamLog) -> bytes:
+        assert stream.ending is not None, f"turn {stream.root} has not ended"
+        message = self._session.get_message(stream.ending.message_id)
+        value = message_to_object(message) if message is not None else None
+        return msgspec.json.encode(_replace(stream.ending, message=value))
+
+    async def _stay_awake(self) -> None:
+        if self._lease is None:
+            lease = await self._ctx.keep_alive()
+            if self._lease is None:
+                self._lease = lease
+            else:
+                lease.release()
+
+    # Cancelling
+
+    async def cancel(self, request_id: str, reason: str) -> None:
+        """Abort a turn, wherever its chain stands; an id that is not known, or a turn that is over, is no error."""
+        row = self._submissions.get(request_id)
+        if row is None or row.is_final:
+            return
+        run = self._run
+        if run is None or run.row.root != row.root:
+            row = self._runs.end(_replace(row, is_cancelled=True), "aborted", reason)
+            await self._ctx.flush()
+            self._show_end(row, is_executed=row.started_at_ms > 0)
+        elif not run.is_ending:
+            self._runs.update(run, is_cancelled=True, error=reason)
+            run.abort(reason)
+
+    async def abort_all(self) -> None:
+        """Abort the turn in its slot; the queue stays (turns X1)."""
+        if self._run is not None:
+            await self.cancel(self._run.row.root, "all requests were aborted")
+
+    # Recovery
+
+    def recover_run(self, request_id: str, snapshot: object) -> None:
+        """Take over an interrupted run whose fiber was found; joins the caller's stretch, as does the fiber's end."""
+        row = self._submissions.get(request_id)
+        if row is None or row.status != "running" or row.request_id != request_id:
+            return
+        store, now = self._ctx.store, self._ctx.clock.now_ms()
+        if self._agent.chat_recovery is False:
+            interrupt(store, self._session, self._submissions, row, now)
+            return
+        known = snapshot if isinstance(snapshot, dict) else None
+        row = recover(store, self._session, self._submissions, row, known, now)
+        if row.is_final:
+            self._respond(row)
+
+    def start(self) -> None:
+        """Begin to take turns: once a life, when all fibers of interrupted runs were looked at."""
+        for row in self._submissions.running():  # they have no fiber
+            interrupt(self._ctx.store, self._session, self._submissions, row, self._ctx.clock.now_ms())
+        self._is_started = True
+        self._begin_responding()
+        self._ctx.spawn(self._take_turns(), "chat turns")
+
+    # The slot
+
+    async def _take_turns(self) -> None:
+        while True:
+            row = next(iter(self._submissions.pending()), None)
+            if row is None:
+                if self._lease is not None and not self._is_responding:
+                    self._lease.release()
+                    self._lease = None
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            try:
+                await self._stay_awake()
+                await self._take(row.root)
+            except Exception as error:
+                # What a turn itself raises became its outcome: here the storage failed, and nothing can be promised.
+                log.exception("%s: turn %s could not be stored", self._ctx.id, row.root)
+                self._ctx.abort(f"turn {row.root} could not be stored: {error}")
+
+    async def _take(self, root: str) -> None:
+        """Give a submission its slot and wait until it is over."""
+        row = self._submissions.get(root)
+        if row is None or row.status != "pending":  # cancelled meanwhile
+            return
+        run = self._runs.begin(row, self._stream(row), is_recovered=self._agent.chat_recovery is not False)
+        if run is None:
+            await self._ctx.flush()
+            row = self._submissions.get(root)
+            assert row is not None
+            self._show_end(row, is_executed=False)
+            return
+        self._run = run
+        run.task = asyncio.create_task(self._execute(run), name=f"turn {root}")
+        try:
+            await run.task
+        finally:
+            self._run = None
+        row = self._submissions.get(root)
+        assert row is not None
+        assert row.is_final, f"turn {root} left its slot as {row.status}"
+        self._show_end(row, is_executed=run.has_setup)
+
+    async def _execute(self, run: Run) -> None:
+        """Run a turn to its end, whatever that is, and store it."""
+        current_turn.set(self._ctx.id)
+        run.is_begun = True
+        agent = self._agent
+        try:
+            if run.abort_reason is not None:
+                finish = FinishTurn(outcome="aborted", text=run.abort_reason)
+            else:
+                run.open_stream()
+                inference = await prepare(agent, self._workspace_tools, run.row.client_tools)
+                run.has_setup = True
+                finish = await run_steps(run.turn, inference)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if run.abort_reason is None or task is None:
+                raise
+            task.uncancel()
+            finish = FinishTurn(outcome="aborted", text=run.abort_reason)
+        except Exception as error:
+            log.warning("%s: turn %s failed", self._ctx.id, run.row.root, exc_info=error)
+            finish = FinishTurn(outcome="error", text=error_text(error))
+        run.is_ending = True
+        await self._runs.finish(run, finish, keeps_reasoning=agent.send_reasoning)
+
+    def _show_end(self, row: Submission, *, is_executed: bool) -> None:
+        """Tell the readers of a turn, then the hook."""
+        stream = self._logs.pop(row.root, None)
+        if stream is not None:
+            stream.finish(_ending(row))
+        if is_executed:
+            self._respond(row)
+
+    # The hook
+
+    def _respond(self, row: Submission) -> None:
+        message = self._session.get_message(row.message_id)
+        self._responses.append(
+            ChatResponse(
+                message=message if message is not None else UIMessage(row.message_id, "assistant", []),
+                request_id=row.request_id,
+                continuation=row.kind == "continue",
+                status=row.status,
+                error=row.error if row.status == "error" else None,
+            )
+        )
+        self._begin_responding()
+
+    def _begin_responding(self) -> None:
+        if self._responses and self._is_started and not self._is_responding:
+            self._is_responding = True
+            self._ctx.spawn(self._call_hook(), "on_chat_response")
+
+    async def _call_hook(self) -> None:
+        """Call the hook for each turn that ended, one after another; the object stays awake for it."""
+        while self._responses:
+            try:
+                answer = self._agent.on_chat_response(self._responses.popleft())
+                if inspect.isawaitable(answer):
+                    await answer
+            except Exception:
+                log.exception("%s: on_chat_response raised", self._ctx.id)
+        self._is_responding = False
+        self._wake.set()
+
+
+def _ending(row: Submission) -> Ending:
+    assert row.outcome is not None, f"turn {row.root} is {row.status} without an outcome"
+    return Ending(
+        end=row.outcome,
+        error=row.error,
+        request_id=row.request_id,
+        message_id=row.message_id,
+        number=row.number,
+    )
