@@ -52,8 +52,8 @@ def live_and_die(folder: Path, rng: random.Random) -> list[tuple[str, int]]:
     lines = [process.stdout.readline() for _ in range(rng.randint(1, LINES_MAX))]
     time.sleep(rng.uniform(0, SECONDS_MAX))  # a moment of its own choosing: between any two instructions
     process.kill()
-    rest, _ = process.communicate(timeout=30)
-    whole = "".join(lines) + rest
+    whole = "".join(lines) + process.stdout.read()
+    process.communicate(timeout=30)
     # A line cut short by the kill was not seen by anybody.
     return [(line.split()[0], int(line.split()[1])) for line in whole.splitlines(keepends=True) if line.endswith("\n")]
 
