@@ -13,8 +13,9 @@ stands in), the autoscaler's monitor and the log monitor. They are two thirds of
 Ray ends when it has been idle for ``idle_end`` seconds (nobody connected, no live fiber, not held by ``perdure up``),
 on SIGTERM, when a process of Ray's own has died, or when the data directory is gone.
 
-Run as ``python -P -m runtime.cluster.holder <data_dir> <idle_end> <report_fd>`` by ``local.py``. Through
-``report_fd`` it tells the starter lines ``progress <text>``, ``ready`` or ``failed <reason>``.
+Run as ``python -P -m runtime.cluster.holder <data_dir> <idle_end> <report_fd> <lock_fd>`` by ``local.py``.
+Through ``report_fd`` it tells the starter lines ``progress <text>``, ``ready`` or ``failed <reason>``; ``lock_fd``
+is the taken ``holder.lock``.
 """
 
 from __future__ import annotations
@@ -49,7 +50,6 @@ STARTING_WORKERS_MAX = 4
 REGISTER_SECONDS = 5.0
 REGISTER_POLL_SECONDS = 0.02
 
-LOCK_SECONDS = 1.0
 FIRST_WORKERS = 2
 LOOK_SECONDS = 0.5
 SESSIONS_KEPT = 3
@@ -82,10 +82,7 @@ def main(arguments: list[str]) -> int:
     files, idle_end, report = RayFiles(Path(arguments[0])), float(arguments[1]), Report(int(arguments[2]))
     if os.fork():
         os._exit(0)  # the starter waits for this one; the holder itself belongs to nobody
-    lock = files.lock("holder")
-    if not lock.take(timeout=LOCK_SECONDS):  # somebody may be looking whether it is free
-        report.say("failed", "another process already runs the Ray of this data directory")
-        return 1
+    os.set_inheritable(int(arguments[3]), False)  # the lock is ours as long as this descriptor is open
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
@@ -269,7 +266,7 @@ def _watch(files: RayFiles, node: Any, idle_end: float, stop: threading.Event) -
 
 def _take_all(locks: tuple[FileLock, ...]) -> bool:
     for lock in locks:
-        if not lock.take(timeout=LOCK_SECONDS):  # somebody may be looking whether it is free
+        if not lock.try_take():
             for taken in locks:
                 taken.release()
             return False

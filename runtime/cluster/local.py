@@ -39,6 +39,7 @@ START_SECONDS_MAX = 90.0
 # A Ray that is ending needs about 1 s; workers that do not listen to SIGTERM make it 10.
 END_SECONDS_MAX = 30.0
 STATE_POLL_SECONDS = 0.05
+HOLDER_LOCK_SECONDS = 1.0
 # After so much silence people want to hear that it goes on.
 PATIENCE_SECONDS = 5.0
 LOG_BYTES_MAX = 1_000_000
@@ -237,7 +238,9 @@ def _start_holder(files: RayFiles, say: Progress) -> None:
     Raises:
         ClusterUnreachable: The holder said why it failed, or died without a word.
     """
-    theirs, ours = None, None
+    lock = files.lock("holder")
+    if not lock.take(timeout=HOLDER_LOCK_SECONDS):  # somebody may be looking whether it is free
+        raise _unreachable(files, "another process has just begun to run it; try again")
     ours, theirs = os.pipe()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     if files.log.exists() and files.log.stat().st_size > LOG_BYTES_MAX:
@@ -246,19 +249,27 @@ def _start_holder(files: RayFiles, say: Progress) -> None:
     try:
         subprocess.run(
             # -P: a folder `runtime` in the caller's working directory must not be taken for ours.
-            [sys.executable, "-P", "-m", "runtime.cluster.holder", str(files.data_dir), f"{_idle_end()}", str(theirs)],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "runtime.cluster.holder",
+                *map(str, (files.data_dir, _idle_end(), theirs, lock.fd)),
+            ],
             env=_holder_environment(),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            pass_fds=(theirs,),
+            pass_fds=(theirs, lock.fd),
             start_new_session=True,
             check=False,
         )
+        lock.release()  # the holder has it now
         os.close(theirs)
         theirs = -1
         _follow(files, ours, say)
     finally:
+        lock.release()
         for fd in (ours, theirs, log):
             if fd >= 0:
                 os.close(fd)

@@ -7,7 +7,8 @@ The holder (``holder.py``) is the process that runs Ray for one data directory. 
     holder.log      what the holder and Ray's start said; the first file to read when a start fails
     token           the secret that joins this Ray, mode 0600
     held            exists while ``perdure up`` holds Ray
-    holder.lock     exclusive: the holder, for as long as it lives
+    holder.lock     exclusive: the holder, for as long as it lives; it inherits the lock from its starter, so that
+                    there is no moment in which a holder is on its way and the lock is free
     start.lock      exclusive: a script that looks for Ray or starts it
     connected.lock  shared: every connected process
     fibers.lock     shared: every instance with live fibers
@@ -98,9 +99,9 @@ class FileLock:
         self._fd = -1
 
     @property
-    def is_held(self) -> bool:
-        """Whether this object holds the lock."""
-        return self._fd >= 0
+    def fd(self) -> int:
+        """The descriptor that carries the lock, -1 if it is not held. A child that inherits it holds the lock too."""
+        return self._fd
 
     def try_take(self, *, shared: bool = False) -> bool:
         """Take the lock if nobody holds it against us; waits for milliseconds at most."""
