@@ -131,11 +131,16 @@ def test_a_second_start_keeps_the_token(tmp_path: Path) -> None:
 
 def test_sockets_lie_in_a_short_path_however_deep_the_data_directory(tmp_path: Path) -> None:
     deep = tmp_path.joinpath(*["deep" * 10] * 6)
-    assert len(str(RayFiles(deep).temp_dir())) <= 40
+    folder = RayFiles(deep).temp_dir()
+    folder.rmdir()
+    assert len(str(folder)) <= 40
 
 
 def test_two_data_directories_have_two_folders_for_sockets(tmp_path: Path) -> None:
-    assert RayFiles(tmp_path / "a").temp_dir() != RayFiles(tmp_path / "b").temp_dir()
+    folders = {RayFiles(tmp_path / name).temp_dir() for name in "ab"}
+    for folder in folders:
+        folder.rmdir()
+    assert len(folders) == 2
 
 
 @pytest.mark.slow
