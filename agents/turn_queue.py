@@ -111,6 +111,7 @@ class TurnQueue:
         if row is None:
             assert request is not None
             row = self._submissions.add(request_id, request)
+            await self._ctx.flush()
         self._wake.set()
         return self._stream(row)
 
@@ -162,6 +163,7 @@ class TurnQueue:
         elif not run.is_ending:
             self._runs.update(run, is_cancelled=True, error=reason)
             run.abort(reason)
+            await self._ctx.flush()
 
     async def abort_all(self) -> None:
         """Abort the turn in its slot; the queue stays (turns X1)."""
@@ -218,13 +220,13 @@ class TurnQueue:
         if row is None or row.status != "pending":  # cancelled meanwhile
             return
         run = self._runs.begin(row, self._stream(row), is_recovered=self._agent.chat_recovery is not False)
+        self._run = run
+        await self._ctx.flush()
         if run is None:
-            await self._ctx.flush()
             row = self._submissions.get(root)
             assert row is not None
             self._show_end(row, is_executed=False)
             return
-        self._run = run
         run.task = asyncio.create_task(self._execute(run), name=f"turn {root}")
         try:
             await run.task

@@ -192,6 +192,24 @@ async def _do(turn: Turn, inference: Inference, effect: Effect) -> Event | None:
 # The model
 
 
+class _Closing:
+    """Closes a model's stream, which ends its request at the vendor.
+
+    Not when the turn's own coroutine is being closed: nothing can be awaited then, and the error of trying would pass
+    for a failure of the turn.
+    """
+
+    def __init__(self, parts: Any) -> None:
+        self._parts = parts
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is not GeneratorExit:
+            await self._parts.aclose()
+
+
 class _Step:
     """What one model call has brought so far."""
 
@@ -247,7 +265,7 @@ async def _stream(turn: Turn, inference: Inference, step: _Step, parts: Any) -> 
     """Put the model's parts on the stream until its message has ended."""
     apply, write = turn.builder.apply, turn.writer.write
     shown = _PLAIN | _REASONING if inference.send_reasoning else _PLAIN
-    try:
+    async with _Closing(parts):
         async for part in parts:
             if type(part) in shown:
                 if not step.is_begun:
@@ -261,8 +279,6 @@ async def _stream(turn: Turn, inference: Inference, step: _Step, parts: Any) -> 
                 is_full = await _special(turn, inference, step, part)
             if is_full:
                 await turn.writer.room()
-    finally:
-        await parts.aclose()
     if step.finish is None:
         raise ModelConnectionLost("the model's stream ended without an end of its message")
 
