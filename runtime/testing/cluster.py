@@ -41,7 +41,7 @@ from runtime.errors import UsageError
 from runtime.host import Host
 from runtime.ids import ObjectId
 from runtime.instance import Platform
-from runtime.keeper import KEEPER_ID, KeeperClient, Known, PerdureKeeper
+from runtime.keeper import KEEPER_ID, KeeperClient, PerdureKeeper
 from runtime.mailbox import ALARM_METHOD
 from runtime.storage.alarm import read_slot, write_slot
 from runtime.storage.duckdb import open_store
@@ -135,13 +135,8 @@ class LocalCluster:
 
     @property
     def keeper(self) -> PerdureKeeper:
-        """The keeper: another object that may be killed."""
+        """The keeper: an object like others, with the directory and the alarms in it; it may be killed."""
         return make_stub(PerdureKeeper, KEEPER_ID, self._caller)
-
-    async def list_objects(self) -> list[Known]:
-        """All objects of the directory, oldest first."""
-        found: list[Known] = await self._keeping.ask("list_objects")
-        return found
 
     async def ping(self, target: object) -> Pong | None:
         """The state of the live instance; None if there is none."""

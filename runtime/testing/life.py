@@ -149,6 +149,10 @@ def _steps(coroutine: Any, inner: Any, life: Life) -> Generator[Any, Any, Any]:
                 waited = coroutine.throw(thrown)
         except StopIteration as stop:
             return stop.value
+        except BaseException:
+            if life.is_dead:
+                break  # it was in this task that the process died
+            raise
         value = None
         if life.is_dead:
             break
