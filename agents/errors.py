@@ -1,17 +1,17 @@
 """Errors of the agents package: leaves on the branches of ``runtime.errors``.
 
-    UsageError
-      ModelRefused        the model's service refuses the request itself (400, 401, 403, 404, 413); never retried
-      ToolInputInvalid    a tool's definition or its input does not fit its schema
-      TurnNotAllowed      a turn was asked for from inside a running turn of the same agent
-      UnknownTurn         no stream is kept for that request id
-      WorkspaceError      a workspace operation is impossible; has ``code`` (ENOENT, EISDIR, ...) and ``path``
-    Unavailable
-      ModelOverloaded     429, 503, 529 or an ``overloaded_error``; ``retry_after`` in seconds if the service gave one
-      ModelConnectionLost refused, reset, timed out, cut in mid-stream, or an answer that is not the protocol
-    PerdureError
-      TurnFailed          a turn ended in an error; the text is what the client sees
-      TurnAborted         a turn was cancelled; has ``reason``
+UsageError
+ModelRefused        the model's service refuses the request itself (400, 401, 403, 404, 413); never retried
+ToolInputInvalid    a tool's definition or its input does not fit its schema
+TurnNotAllowed      a turn was asked for from inside a running turn of the same agent
+UnknownTurn         no stream is kept for that request id
+WorkspaceError      a workspace operation is impossible; has ``code`` (ENOENT, EISDIR, ...) and ``path``
+Unavailable
+ModelOverloaded     429, 503, 529 or an ``overloaded_error``; ``retry_after`` in seconds if the service gave one
+ModelConnectionLost refused, reset, timed out, cut in mid-stream, or an answer that is not the protocol
+PerdureError
+TurnFailed          a turn ended in an error; the text is what the client sees
+TurnAborted         a turn was cancelled; has ``reason``
 """
 
 from __future__ import annotations

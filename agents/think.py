@@ -8,26 +8,28 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
+from agents.agent import Agent
 from agents.chat import ChatInput, ChatStream, Signal, attach_stream, chat_stream
 from agents.core.chunks import JsonObject
 from agents.models.model import Model
+from agents.models.relay import reach_models
 from agents.recovery import FIBER_PREFIX
 from agents.sessions.messages import UIMessage
 from agents.sessions.session import SESSION_STEPS, Session
 from agents.streams import STREAM_STEPS
 from agents.submissions import SUBMISSION_STEPS
 from agents.tools import Workspace, check_tools
-from agents.turn_fibers import FIBER_STEPS, ChatFibers
 from agents.turn_queue import ChatResponse, TurnQueue
-from runtime import Context, DurableObject, caller_side, idempotent, not_callable
+from fibers import RecoveredFiber
+from runtime import Context, caller_side, idempotent, not_callable
 from runtime.errors import UsageError
 
 __all__ = ["Think"]
 
-THINK_STEPS = SESSION_STEPS + STREAM_STEPS + SUBMISSION_STEPS + FIBER_STEPS
+THINK_STEPS = SESSION_STEPS + STREAM_STEPS + SUBMISSION_STEPS
 
 
-class Think(DurableObject):
+class Think(Agent):
     """A chat agent; override ``get_model`` and chat with it.
 
     Attributes:
@@ -51,15 +53,18 @@ class Think(DurableObject):
         ctx.migrate("think", THINK_STEPS)
         self.workspace = Workspace(ctx.storage.sql, now_ms=ctx.clock.now_ms)
         self.session = Session(ctx.store, ctx.clock.now_ms)
-        self._fibers = ChatFibers(ctx.store, ctx.clock.now_ms)
-        self._turns = TurnQueue(self, ctx, self.session, self._fibers)
+        self._turns = TurnQueue(self, ctx, self.session, self._fibers, self._awake.acquire)
+        self._fibers.register(FIBER_PREFIX, self._recover_turn)
 
     @not_callable
     async def boot(self) -> None:
-        """Recover interrupted turns, start the agent, then take turns."""
-        self._fibers.scan(lambda name, snapshot: self._turns.recover_run(name.removeprefix(FIBER_PREFIX), snapshot))
+        """Interrupted work and the agent's own start first, then turns are taken."""
+        reach_models(self.ctx)
         await super().boot()
         self._turns.start()
+
+    async def _recover_turn(self, fiber: RecoveredFiber) -> None:
+        self._turns.recover_run(fiber.name.removeprefix(FIBER_PREFIX), fiber.frame)
 
     # For the subclass
 

@@ -16,7 +16,7 @@ import contextlib
 import inspect
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Protocol
 
 import msgspec
@@ -76,11 +76,20 @@ class TurnQueue:
         ctx: Its context.
         session: Its conversation.
         fibers: The fibers of its turns.
+        keep_alive: Takes a lease on the agent.
     """
 
-    def __init__(self, agent: ChatAgent, ctx: Context, session: Session, fibers: TurnFibers) -> None:
+    def __init__(
+        self,
+        agent: ChatAgent,
+        ctx: Context,
+        session: Session,
+        fibers: TurnFibers,
+        keep_alive: Callable[[], Awaitable[Lease]],
+    ) -> None:
         self._agent = agent
         self._ctx = ctx
+        self._keep_alive = keep_alive
         self._session = session
         self._submissions = Submissions(ctx.store, ctx.clock.now_ms)
         self._runs = Runs(ctx, session, self._submissions, fibers)
@@ -142,7 +151,7 @@ class TurnQueue:
 
     async def _stay_awake(self) -> None:
         if self._lease is None:
-            lease = await self._ctx.keep_alive()
+            lease = await self._keep_alive()
             if self._lease is None:
                 self._lease = lease
             else:

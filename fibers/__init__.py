@@ -1,0 +1,10 @@
+"""Durable functions: a fiber's row outlives its process, and what a death interrupted is found and handled.
+
+The public names of this package.
+"""
+
+from fibers.fiber import FiberContext, current_fiber
+from fibers.records import FiberOptions, RecoveredFiber
+from fibers.runner import FIBER_STEPS, FiberRunner
+
+__all__ = ["FIBER_STEPS", "FiberContext", "FiberOptions", "FiberRunner", "RecoveredFiber", "current_fiber"]

@@ -8,12 +8,13 @@ from __future__ import annotations
 import importlib
 
 from runtime.calls import caller_side, idempotent, not_callable
+from runtime.cancel import CancelToken
 from runtime.clock import Clock, SystemClock
 from runtime.context import Context
 from runtime.ids import ObjectId, check_name, kebab
 from runtime.instance import Lease, Service
 from runtime.object import AlarmInfo, DurableObject
-from runtime.options import ObjectOptions
+from runtime.options import ObjectOptions, merged_options
 from runtime.storage.storage import Storage
 from runtime.storage.store import Store
 from runtime.stub import Stub, make_stub, turn_key
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlarmInfo",
+    "CancelToken",
     "Clock",
     "Cluster",
     "Context",
@@ -43,6 +45,7 @@ __all__ = [
     "idempotent",
     "kebab",
     "make_stub",
+    "merged_options",
     "node_service",
     "not_callable",
     "turn_key",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
+from typing import Any
 
 from runtime.core import alarms
 from runtime.core.alarms import Slot
@@ -17,6 +19,8 @@ __all__ = ["AlarmRunner"]
 
 log = logging.getLogger("perdure")
 
+ANNOUNCE_SECONDS = 20.0
+
 
 class AlarmRunner:
     """The alarm of one host. ``fire`` is what the keeper calls; its answer is the slot as it then is."""
@@ -26,12 +30,29 @@ class AlarmRunner:
         self.is_running = False
 
     def resume(self) -> None:
-        """After a start: an alarm whose handler a death interrupted runs again (D27)."""
+        """After a start: tell the keeper what the slot says; a handler that a death interrupted runs again (D27)."""
         store = self._host.store
         assert store is not None
-        if read_slot(store).running_at_ms is not None and self._host.platform.keeping is not None:
-            self._host.spawned.add(task := asyncio.ensure_future(self.fire()))
-            task.add_done_callback(self._host.spawned.discard)
+        slot = read_slot(store)
+        if self._host.platform.keeping is None:
+            return
+        if slot.running_at_ms is not None:
+            self._spawn(self._fire_again())
+        elif slot.at_ms is not None:
+            self.announce_later()
+
+    def announce_later(self) -> None:
+        """Tell the keeper the committed slot, in the background."""
+        self._spawn(self.announce(ANNOUNCE_SECONDS))
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.ensure_future(_logged(work, str(self._host.id)))
+        self._host.spawned.add(task)
+        task.add_done_callback(self._host.spawned.discard)
+
+    async def _fire_again(self) -> None:
+        await self.fire()
+        await self.announce(ANNOUNCE_SECONDS)
 
     async def announce(self, timeout: float, session: Session | None = None) -> None:
         """Tell the keeper the slot as the open stretch, or ``session``, is about to commit it (D30)."""
@@ -81,3 +102,10 @@ def _next_ms(slot: Slot) -> int | None:
     """When the keeper should come: at the slot's time, or, for a run under way, at the time that it had."""
     times = [at for at in (slot.at_ms, slot.running_at_ms) if at is not None]
     return min(times) if times else None
+
+
+async def _logged(work: Coroutine[Any, Any, Any], name: str) -> None:
+    try:
+        await work
+    except Exception as error:
+        log.warning("%s: the keeper could not be told about the alarm: %s", name, error)

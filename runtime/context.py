@@ -107,6 +107,10 @@ class Context:
         """Make everything written so far durable, before something leaves the process."""
         await self._host.durable()
 
+    def commit(self) -> None:
+        """Make everything written so far durable, on return; for writes that promise just that."""
+        self._host.commit_now()
+
     def stub(self, cls: type[T], object_id: ObjectId) -> T:
         """A stub of any object."""
         return make_stub(cls, object_id, self._host.platform.caller)

@@ -246,6 +246,19 @@ class Host:
             except PerdureError:
                 log.exception("%s: an unconfirmed write was lost", self.id)
 
+    def commit_now(self) -> None:
+        """Commit the stretch so far, without waiting for anything.
+
+        If it changed the alarm, the keeper is told afterwards; a death in between is made good at the next start,
+        which tells it again (``AlarmRunner.resume``).
+        """
+        self.check()
+        is_announcement_due = self._is_alarm_changed and self.platform.keeping is not None
+        if self.store is not None and self.store.is_open_transaction:
+            self._commit()
+            if is_announcement_due:
+                self.alarms.announce_later()
+
     def _commit(self) -> None:
         assert self.store is not None
         self._is_confirmed = self._is_alarm_changed = False

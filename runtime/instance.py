@@ -103,6 +103,10 @@ class Instance(Stretches, Protocol):
         """A write joined the stretch."""
         ...
 
+    def commit_now(self) -> None:
+        """Commit the stretch so far, without waiting for anything."""
+        ...
+
     async def durable(self) -> None:
         """Resolves when all earlier writes are durable."""
         ...

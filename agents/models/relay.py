@@ -37,6 +37,7 @@ from agents.models.batches import (
     trouble_of,
 )
 from agents.models.model import ModelFinish, ModelPart
+from runtime import Context
 from runtime.errors import PerdureError, Unavailable
 
 __all__ = ["ModelRelay", "ServiceHandle", "close_relay", "parts_of", "use_relay"]
@@ -213,6 +214,13 @@ def use_relay(factory: RelayFactory | None) -> None:
     """
     global _factory
     _factory = factory
+
+
+def reach_models(ctx: Context) -> None:
+    """In an agent: send model calls through the node's relay, where there is one."""
+    service = ctx.service(ModelRelay, "models")
+    if service is not None:
+        use_relay(lambda: service)
 
 
 def parts_of(call: ModelCall) -> AsyncGenerator[ModelPart, None]:
