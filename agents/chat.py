@@ -29,10 +29,10 @@ from agents.sessions.messages import UIMessage, message_from_object, message_to_
 from agents.streams import END_ONLY, Ending, frames_of
 from agents.submissions import ChatRequest
 from agents.turns import current_turn
-from runtime import ObjectId, Stub, turn_key
+from runtime import CancelToken, ObjectId, Stub, turn_key
 from runtime.errors import ConnectionLost, Unavailable, UsageError
 
-__all__ = ["ChatEvent", "ChatInput", "ChatStream", "ChatTarget", "Signal", "attach_stream", "chat_stream"]
+__all__ = ["ChatEvent", "ChatInput", "ChatStream", "ChatTarget", "attach_stream", "chat_stream"]
 
 # A death is known within tens of milliseconds. A turn that dies again and again is asked for less and less often, so
 # that a caller does not drive a doomed one.
@@ -44,24 +44,6 @@ ATTACH_SECONDS_TOTAL = 120.0
 ChatInput = str | UIMessage | JsonObject | Sequence["UIMessage | JsonObject"]
 
 _ending_decoder = msgspec.json.Decoder(Ending)
-
-
-class Signal(Protocol):
-    """A cancel token, as far as a caller of a turn needs one."""
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether it has fired."""
-        ...
-
-    @property
-    def reason(self) -> str | None:
-        """Why."""
-        ...
-
-    async def wait(self) -> object:
-        """Return when it has fired."""
-        ...
 
 
 class ChatTarget(Protocol):
@@ -126,7 +108,7 @@ class ChatStream:
         number: int = 0,
         reattach: bool = True,
         callback: object = None,
-        signal: Signal | None = None,
+        signal: CancelToken | None = None,
     ) -> None:
         self.request_id = request_id
         self.number = number
@@ -242,9 +224,8 @@ class ChatStream:
             # The turn starts with the block, not with the first look at it.
             self._first = asyncio.ensure_future(_next(events))
 
-    async def _cancel_on(self, signal: Signal) -> None:
-        await signal.wait()
-        await self._target.cancel_chat(self.request_id, signal.reason or "cancelled")
+    async def _cancel_on(self, signal: CancelToken) -> None:
+        await self._target.cancel_chat(self.request_id, await signal.wait())
 
     async def _followed(self) -> AsyncGenerator[ChatEvent, None]:
         """The events behind ``number``, over all deaths of the agent."""
@@ -334,7 +315,7 @@ def chat_stream(
     content: ChatInput,
     callback: object = None,
     *,
-    signal: Signal | None = None,
+    signal: CancelToken | None = None,
     client_tools: Sequence[JsonObject] = (),
     channel: str | None = None,
     metadata: JsonObject | None = None,

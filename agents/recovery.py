@@ -9,7 +9,8 @@ next number: events go on behind the last one that was journalled, and what read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import msgspec
@@ -36,6 +37,7 @@ from agents.sessions.messages import UIMessage
 from agents.sessions.session import Session
 from agents.streams import stored_frames
 from agents.submissions import Submission, Submissions
+from fibers import RecoveredFiber
 from runtime import Store
 
 __all__ = ["FIBER_PREFIX", "ChatSnapshot", "TurnFibers", "interrupt", "recover", "snapshot_of"]
@@ -64,14 +66,22 @@ UNFINISHED = "The agent's recovery hook chose not to continue the interrupted tu
 
 
 class TurnFibers(Protocol):
-    """The fibers of turns, as far as a turn knows them. Both join the caller's stretch."""
+    """The fibers of an agent, as far as its turns use them; ``fibers.FiberRunner`` is one."""
 
-    def begin(self, name: str, snapshot: JsonObject) -> str:
-        """Write the row of a fiber; returns its id."""
+    def register(self, prefix: str, handler: Callable[[RecoveredFiber], Awaitable[None]]) -> None:
+        """Let a handler have the interrupted fibers whose names begin so."""
+        ...
+
+    def begin(self, name: str, frame: object = None) -> str:
+        """Write the row of a fiber in the caller's stretch; returns its id."""
         ...
 
     def end(self, fiber_id: str) -> None:
-        """Remove the row; one that is gone is no error."""
+        """Remove the row in the caller's stretch; one that is gone is no error."""
+        ...
+
+    def entered(self, fiber_id: str, name: str) -> AbstractContextManager[object]:
+        """Let the running code be inside this fiber, so that it may stash."""
         ...
 
 
@@ -91,7 +101,10 @@ class ChatSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def snapshot_of(row: Submission, history: Iterable[UIMessage]) -> JsonObject:
-    """The snapshot for a run that is about to start; its message is not in the history."""
+    """The snapshot for a run that is about to start; its message is not in the history.
+
+    It is the frame of the fiber, beside what user code stashes, so neither overwrites the other (T1).
+    """
     messages = list(history)
     leaf = messages[-1] if messages else None
     user = next((message for message in reversed(messages) if message.role == "user"), None)
@@ -146,7 +159,7 @@ def recover(
     session: Session,
     submissions: Submissions,
     row: Submission,
-    snapshot: JsonObject | None,
+    snapshot: object,
     now_ms: int,
     choose: Callable[[], Choice] = Choice,
 ) -> Submission:
@@ -157,7 +170,7 @@ def recover(
         session: The conversation.
         submissions: The queue.
         row: The run; it is running, and not here.
-        snapshot: Of its fiber; None if it cannot be read.
+        snapshot: Of its fiber, as it was stored.
         now_ms: The time.
         choose: Asks the recovery hook; not asked once the attempts are used up.
 
@@ -220,7 +233,7 @@ def has_content(parts: Iterable[JsonObject]) -> bool:
     return any(part.get("type") != "step-start" for part in parts)
 
 
-def _snapshot(snapshot: JsonObject | None) -> Snapshot | None:
+def _snapshot(snapshot: object) -> Snapshot | None:
     try:
         known = msgspec.convert(snapshot, ChatSnapshot)
     except msgspec.ValidationError:

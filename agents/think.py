@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from agents.agent import Agent
-from agents.chat import ChatInput, ChatStream, Signal, attach_stream, chat_stream
+from agents.chat import ChatInput, ChatStream, attach_stream, chat_stream
 from agents.core.chunks import JsonObject
 from agents.models.model import Model
 from agents.models.relay import reach_models
-from agents.recovery import FIBER_PREFIX
 from agents.sessions.messages import UIMessage
 from agents.sessions.session import SESSION_STEPS, Session
 from agents.streams import STREAM_STEPS
 from agents.submissions import SUBMISSION_STEPS
 from agents.tools import Workspace, check_tools
 from agents.turn_queue import ChatResponse, TurnQueue
-from fibers import RecoveredFiber
-from runtime import Context, caller_side, idempotent, not_callable
+from runtime import CancelToken, Context, caller_side, idempotent, not_callable
 from runtime.errors import UsageError
 
 __all__ = ["Think"]
@@ -54,7 +52,6 @@ class Think(Agent):
         self.workspace = Workspace(ctx.storage.sql, now_ms=ctx.clock.now_ms)
         self.session = Session(ctx.store, ctx.clock.now_ms)
         self._turns = TurnQueue(self, ctx, self.session, self._fibers, self._awake.acquire)
-        self._fibers.register(FIBER_PREFIX, self._recover_turn)
 
     @not_callable
     async def boot(self) -> None:
@@ -62,9 +59,6 @@ class Think(Agent):
         reach_models(self.ctx)
         await super().boot()
         self._turns.start()
-
-    async def _recover_turn(self, fiber: RecoveredFiber) -> None:
-        self._turns.recover_run(fiber.name.removeprefix(FIBER_PREFIX), fiber.frame)
 
     # For the subclass
 
@@ -98,7 +92,7 @@ class Think(Agent):
         input: ChatInput,
         callback: object = None,
         *,
-        signal: Signal | None = None,
+        signal: CancelToken | None = None,
         client_tools: Sequence[JsonObject] = (),
         channel: str | None = None,
         metadata: JsonObject | None = None,

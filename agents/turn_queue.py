@@ -24,13 +24,14 @@ import msgspec
 from agents.core.turn import FinishTurn
 from agents.errors import UnknownTurn
 from agents.prompts import Prompting, WorkspaceTools, prepare
-from agents.recovery import TurnFibers, interrupt, recover
+from agents.recovery import FIBER_PREFIX, TurnFibers, interrupt, recover
 from agents.runs import Run, Runs
 from agents.sessions.messages import UIMessage, message_to_object
 from agents.sessions.session import Session
 from agents.streams import END_ONLY, Ending, StreamLog
 from agents.submissions import Submission, Submissions
 from agents.turns import current_turn, error_text, run_steps
+from fibers import RecoveredFiber
 from runtime import Context, Lease
 
 __all__ = ["ChatAgent", "ChatResponse", "TurnQueue"]
@@ -92,6 +93,8 @@ class TurnQueue:
         self._keep_alive = keep_alive
         self._session = session
         self._submissions = Submissions(ctx.store, ctx.clock.now_ms)
+        self._fibers = fibers
+        fibers.register(FIBER_PREFIX, self._recover)
         self._runs = Runs(ctx, session, self._submissions, fibers)
         self._workspace_tools = WorkspaceTools()
         self._logs: dict[str, StreamLog] = {}
@@ -181,19 +184,20 @@ class TurnQueue:
 
     # Recovery
 
-    def recover_run(self, request_id: str, snapshot: object) -> None:
-        """Take over an interrupted run whose fiber was found; joins the caller's stretch, as does the fiber's end."""
+    async def _recover(self, fiber: RecoveredFiber) -> None:
+        """Take over an interrupted run; what it becomes and the end of its fiber are one stretch (recovery W7)."""
+        request_id = fiber.name.removeprefix(FIBER_PREFIX)
         row = self._submissions.get(request_id)
-        if row is None or row.status != "running" or row.request_id != request_id:
-            return
-        store, now = self._ctx.store, self._ctx.clock.now_ms()
-        if self._agent.chat_recovery is False:
-            interrupt(store, self._session, self._submissions, row, now)
-            return
-        known = snapshot if isinstance(snapshot, dict) else None
-        row = recover(store, self._session, self._submissions, row, known, now)
-        if row.is_final:
-            self._respond(row)
+        if row is not None and row.status == "running" and row.request_id == request_id:
+            store, now = self._ctx.store, self._ctx.clock.now_ms()
+            if self._agent.chat_recovery is False:
+                interrupt(store, self._session, self._submissions, row, now)
+            else:
+                row = recover(store, self._session, self._submissions, row, fiber.frame, now)
+                if row.is_final:
+                    self._respond(row)
+        self._fibers.end(fiber.id)
+        await self._ctx.flush()
 
     def start(self) -> None:
         """Begin to take turns: once a life, when all fibers of interrupted runs were looked at."""
@@ -255,10 +259,8 @@ class TurnQueue:
             if run.abort_reason is not None:
                 finish = FinishTurn(outcome="aborted", text=run.abort_reason)
             else:
-                run.open_stream()
-                inference = await prepare(agent, self._workspace_tools, run.row.client_tools)
-                run.has_setup = True
-                finish = await run_steps(run.turn, inference)
+                with self._inside(run):
+                    finish = await self._steps(run)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if run.abort_reason is None or task is None:
@@ -270,6 +272,18 @@ class TurnQueue:
             finish = FinishTurn(outcome="error", text=error_text(error))
         run.is_ending = True
         await self._runs.finish(run, finish, keeps_reasoning=agent.send_reasoning)
+
+    def _inside(self, run: Run) -> contextlib.AbstractContextManager[object]:
+        """Where the turn's code runs: in its fiber, if it has one, so that tools may stash."""
+        if not run.fiber_id:
+            return contextlib.nullcontext()
+        return self._fibers.entered(run.fiber_id, FIBER_PREFIX + run.row.request_id)
+
+    async def _steps(self, run: Run) -> FinishTurn:
+        run.open_stream()
+        inference = await prepare(self._agent, self._workspace_tools, run.row.client_tools)
+        run.has_setup = True
+        return await run_steps(run.turn, inference)
 
     def _show_end(self, row: Submission, *, is_executed: bool) -> None:
         """Tell the readers of a turn, then the hook."""
