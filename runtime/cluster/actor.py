@@ -12,6 +12,7 @@ import concurrent.futures
 import functools
 import logging
 import os
+import threading
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ class ObjectActor:
         self._activation = msgspec.msgpack.decode(activation, type=Activation)
         capture_output(self._activation)
         self._host: Host | None = None
+        self._making = threading.Lock()
         self._fibers: FileLock | None = None
         self._life: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._has_life = False
@@ -61,6 +63,7 @@ class ObjectActor:
             host = self._host or self._made()
         except Exception as error:
             return encode(failure_from(error))
+        self._keep_pool()
         return await host.call(data)
 
     async def stream(self, data: bytes) -> AsyncGenerator[bytes, None]:
@@ -94,6 +97,11 @@ class ObjectActor:
         return await host.control(data)
 
     def _made(self) -> Host:
+        # A call and a control frame come on two threads; they must not make two hosts.
+        with self._making:
+            return self._host or self._make()
+
+    def _make(self) -> Host:
         activation = self._activation
         cls = load_class(activation.cls)
         clock = SystemClock()
@@ -111,10 +119,12 @@ class ObjectActor:
             service=node_service,
         )
         self._host = Host(activation, cls, platform)
-        if keeper is None:
-            # The one process that lives as long as the cluster is used also keeps its workers warm.
-            self._pool = asyncio.ensure_future(WarmPool(_warm_workers()).run(clock))
         return self._host
+
+    def _keep_pool(self) -> None:
+        # The one process that lives as long as the cluster is used also keeps its workers warm.
+        if self._pool is None and self._activation.cls.name == KEEPER_CLASS:
+            self._pool = asyncio.ensure_future(WarmPool(_warm_workers()).run(SystemClock()))
 
     def _on_end(self, reason: str) -> None:
         self._hold_fibers(False)
