@@ -87,7 +87,6 @@ def transaction_sync(scope: Scope, fn: Callable[[], T]) -> T:
     Raises:
         UsageError: ``fn`` is async, or a nested block failed and ``fn`` went on.
     """
-    _refuse_async(fn)
     session = scope.session()
     nesting = scope.nesting()
     if nesting.depth:
@@ -166,19 +165,13 @@ async def _commit(scope: Scope, block: Block) -> None:
     await scope.gate.durable()
 
 
-def _refuse_async(fn: Callable[[], object]) -> None:
-    if inspect.iscoroutinefunction(fn):
-        raise UsageError(
-            "transaction_sync takes a plain function; use await storage.transaction(fn) for one that awaits"
-        )
-
-
 def _refuse_awaitable(result: object) -> None:
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
         raise UsageError(
-            "the function of transaction_sync returned an awaitable; use await storage.transaction(fn) for such a one"
+            "transaction_sync takes a plain function, and this one is async or returned an awaitable; "
+            "use await storage.transaction(fn)"
         )
 
 
