@@ -112,8 +112,9 @@ def snapshot_of(row: Submission, history: Iterable[UIMessage]) -> JsonObject:
         request_id=row.request_id,
         recovery_root_request_id=row.root,
         continuation=row.kind == "continue",
-        latest_message_id=leaf.id if leaf else "",
-        latest_message_role=leaf.role if leaf else "",
+        # A continuation's message is the latest one already, without what this run will add to it.
+        latest_message_id=row.message_id if row.kind == "continue" else leaf.id if leaf else "",
+        latest_message_role="assistant" if row.kind == "continue" else leaf.role if leaf else "",
         latest_user_message_id=user.id if user else "",
         started_at_ms=row.started_at_ms,
         last_client_tools=row.client_tools,

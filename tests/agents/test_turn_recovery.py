@@ -190,6 +190,28 @@ def test_a_continuation_goes_on_in_the_message_and_its_nudge_is_nowhere(tmp_path
     assert len(model.requests) == 2
 
 
+def test_a_continuation_killed_after_any_of_its_writes_is_one_whole_message(tmp_path):
+    # recovery W5, P1: the message is in storage already, but only as the run before has left it
+    async def main(cluster, crash_at):
+        agent = cluster.get(Worker, "a")
+        async with agent.chat("go") as events:
+            async for event in events:
+                if event.chunk.get("delta") == "cd":
+                    cluster.kill(agent)
+                    first = len(cluster.effects)
+                    if crash_at:
+                        cluster.crash_at(crash_at)
+        writes = [e.number - first for e in cluster.effects[first:] if e.source == "Worker/a" and e.kind == "append"]
+        return writes, await agent.get_messages()
+
+    model = Scripted(Scripted.text("abcdefgh", chunk_size=2), chunk_delay=0.5)
+    writes, _ = play(tmp_path / "calm", model, lambda cluster: main(cluster, 0))
+    assert len(writes) > 4
+    for at in writes:
+        _, messages = play(tmp_path / str(at), model, lambda cluster, at=at: main(cluster, at))
+        assert told(messages) == [("user", "go"), ("assistant", "abcdefgh")], f"killed again after effect {at}"
+
+
 def test_a_tool_that_was_running_is_not_run_again_and_reads_as_interrupted(tmp_path):
     # recovery X1, X2
     steps = [Scripted.call("work", {"step": 1}), Scripted.call("die"), "Over."]
