@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, TypeVar
 
 from agents.events import Events
+from agents.inspection import Inspection, inspect_store
 from agents.keepalive import KeepAlive
 from agents.options import AgentOptions
 from agents.state import STATE_STEPS, AgentState, check_state_hooks
 from agents.subagents import SUBAGENT_STEPS, PathStep, SubAgentRow, SubAgents
 from fibers import FIBER_STEPS, FiberContext, FiberRunner, RecoveredFiber
-from runtime import AlarmInfo, Context, DurableObject, Lease, ObjectOptions, merged_options, not_callable
+from runtime import AlarmInfo, Context, DurableObject, Lease, ObjectOptions, idempotent, merged_options, not_callable
 
 __all__ = ["Agent"]
 
@@ -65,6 +66,11 @@ class Agent(DurableObject):
 
     async def _scan(self) -> None:
         await self._awake.scan_again(await self._fibers.scan())
+
+    @idempotent
+    async def perdure_inspect(self) -> Inspection:
+        """What the agent's database says about it."""
+        return inspect_store(self.ctx.store)
 
     # State
 

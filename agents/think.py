@@ -162,6 +162,11 @@ class Think(Agent):
         await self._turns.abort_all()
 
     @idempotent
+    async def open_turns(self) -> list[str]:
+        """The request ids of turns that have not ended, in order."""
+        return self._turns.open_turns()
+
+    @idempotent
     async def get_messages(self) -> list[UIMessage]:
         """The conversation."""
         return self.session.get_history()

@@ -160,6 +160,10 @@ class TurnQueue:
             else:
                 lease.release()
 
+    def open_turns(self) -> list[str]:
+        """The request ids of turns that have not ended, in order."""
+        return [row.root for row in (*self._submissions.running(), *self._submissions.pending())]
+
     # Cancelling
 
     async def cancel(self, request_id: str, reason: str) -> None:

@@ -23,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from runtime.cluster.connect import Cluster, connect
     from runtime.cluster.serve import node_service
+    from runtime.storage.duckdb import open_store
 
 __all__ = [
     "AlarmInfo",
@@ -48,14 +49,20 @@ __all__ = [
     "merged_options",
     "node_service",
     "not_callable",
+    "open_store",
     "turn_key",
 ]
 
-_LATE = {"connect": "connect", "Cluster": "connect", "node_service": "serve"}
+_LATE = {
+    "Cluster": "cluster.connect",
+    "connect": "cluster.connect",
+    "node_service": "cluster.serve",
+    "open_store": "storage.duckdb",
+}
 
 
 def __getattr__(name: str) -> object:
     home = _LATE.get(name)
     if home is not None:
-        return getattr(importlib.import_module(f"runtime.cluster.{home}"), name)
+        return getattr(importlib.import_module(f"runtime.{home}"), name)
     raise AttributeError(f"module 'runtime' has no attribute {name!r}")

@@ -22,7 +22,7 @@ from runtime.ids import ObjectId
 from runtime.keeper import KeeperClient, Known
 from runtime.stub import Caller, make_stub, use_caller
 from runtime.transport import Absent, Died, Retiring, Unreachable
-from runtime.wire import ClassRef, encode
+from runtime.wire import CallFrame, ClassRef, encode
 
 __all__ = ["Cluster", "connect", "data_directory"]
 
@@ -76,6 +76,10 @@ class Cluster:
         answer = await self._ask(object_id, Evict())
         assert answer is None or isinstance(answer, Evicted)
         return answer
+
+    async def invoke(self, object_id: ObjectId, ref: ClassRef, frame: CallFrame) -> Any:
+        """Send a prepared call of an idempotent method; for tools that do not load the object's class."""
+        return await self._caller.invoke(object_id, ref, frame, is_repeatable=True)
 
     async def _ask(self, object_id: ObjectId, question: Any) -> Any:
         try:

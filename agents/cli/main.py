@@ -1,0 +1,169 @@
+"""The command ``perdure``: its subcommands, and what a person sees when something goes wrong.
+
+Exit codes: 0 done, 1 failed, 2 used wrongly. Tracebacks are for PERDURE_DEBUG=1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from runtime.errors import PerdureError, RemoteError, UsageError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="perdure",
+    help="Durable agents on Ray. TARGET is app.py:Class/name, module:Class/name, or Class/name of one that exists.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+TARGET = Annotated[str, typer.Argument(metavar="TARGET", help="app.py:Class/name, module:Class/name or Class/name")]
+JSON = Annotated[bool, typer.Option("--json", help="one JSON value instead of text")]
+_data: list[Path] = []
+
+
+def _room(name: str) -> Any:
+    # Loaded by the subcommand that needs it: `perdure --help` must not wait for DuckDB.
+    return importlib.import_module(f"agents.cli.{name}")
+
+
+def _target(text: str) -> Any:
+    return _room("targets").parse_target(text)
+
+
+@app.callback()
+def options(
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="DIR", help="data directory; else PERDURE_DATA, else ./.perdure")
+    ] = None,
+) -> None:
+    """Durable agents on Ray."""
+    folder = data or os.environ.get("PERDURE_DATA") or ".perdure"
+    _data[:] = [Path(folder).expanduser().resolve()]
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def run(context: typer.Context, script: str) -> None:
+    """Run a script against the data directory.
+
+    Example: perdure run script.py --its-own options
+    """
+    raise typer.Exit(_room("ruling").run_script(_data[0], script, context.args))
+
+
+@app.command()
+def chat(
+    target: TARGET,
+    message: Annotated[str | None, typer.Option("--message", "-m", help="send one message and leave")] = None,
+) -> None:
+    """Chat with an agent; started again, it first shows the rest of an unfinished turn.
+
+    Example: perdure chat app.py:Researcher/r-1 -m "What did you find?"
+    """
+    raise typer.Exit(asyncio.run(_room("chatting").chat(_data[0], _target(target), message)))
+
+
+@app.command("list")
+def list_(as_json: JSON = False) -> None:
+    """All objects of the data directory.
+
+    Example: perdure list --json
+    """
+    raise typer.Exit(asyncio.run(_room("showing").list_objects(_data[0], as_json=as_json)))
+
+
+@app.command()
+def inspect(target: TARGET, as_json: JSON = False) -> None:
+    """An agent's state, fibers, interrupted turns and last messages; a sleeping one is not woken.
+
+    Example: perdure inspect "Editor/report-42 > Researcher/r-1"
+    """
+    raise typer.Exit(asyncio.run(_room("showing").inspect_object(_data[0], _target(target), as_json=as_json)))
+
+
+@app.command()
+def logs(
+    target: TARGET,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on with new lines")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="how many of the last lines")] = 100,
+) -> None:
+    """What an agent and its sub-agents printed and logged.
+
+    Example: perdure logs Editor/report-42 -f
+    """
+    raise typer.Exit(_room("showing").show_logs(_data[0], _target(target), follow=follow, lines=lines))
+
+
+@app.command()
+def evict(target: TARGET) -> None:
+    """Hibernate an object now, unless something keeps it awake.
+
+    Example: perdure evict Editor/report-42
+    """
+    raise typer.Exit(asyncio.run(_room("ruling").evict(_data[0], _target(target))))
+
+
+@app.command()
+def kill(target: TARGET) -> None:
+    """Kill -9 the process of an object, to see it recover.
+
+    Example: perdure kill Editor/report-42
+    """
+    raise typer.Exit(asyncio.run(_room("ruling").kill(_data[0], _target(target))))
+
+
+@app.command()
+def up() -> None:
+    """Start the local Ray of the data directory and hold it.
+
+    Example: perdure --data ./data up
+    """
+    raise typer.Exit(_room("ruling").up(_data[0]))
+
+
+@app.command()
+def down() -> None:
+    """End the local Ray of the data directory; agents continue at the next start.
+
+    Example: perdure down
+    """
+    raise typer.Exit(_room("ruling").down(_data[0]))
+
+
+def main() -> int:
+    """Run the command; the exit code."""
+    try:
+        result = app(standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except PerdureError as error:
+        if os.environ.get("PERDURE_DEBUG") == "1":
+            traceback.print_exc()
+        print(f"perdure: {error}", file=sys.stderr)
+        if isinstance(error, RemoteError):
+            print("perdure: the traceback is in the agent's log: perdure logs TARGET", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except Exception as error:
+        if hasattr(error, "format_message"):  # the command line itself was wrong
+            print(f"perdure: {error.format_message()}  (perdure --help)", file=sys.stderr)
+            return 2
+        if os.environ.get("PERDURE_DEBUG") == "1":
+            traceback.print_exc()
+        print(f"perdure: unexpected: {type(error).__name__}: {error} (PERDURE_DEBUG=1 shows more)", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

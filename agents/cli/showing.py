@@ -1,0 +1,149 @@
+"""``perdure list``, ``inspect`` and ``logs``: what is there and what it does."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import runtime
+from agents.cli.targets import Target
+from agents.inspection import Inspection, inspect_files
+from runtime import ObjectId
+from runtime.cluster.local import status
+from runtime.cluster.logs import log_path
+from runtime.errors import PerdureError, UnknownObject
+from runtime.wire import CallFrame, encode_value
+
+__all__ = ["inspect_object", "list_objects", "show_logs"]
+
+
+def when(at_ms: int) -> str:
+    """A time as a person reads it."""
+    return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+async def list_objects(data_dir: Path, *, as_json: bool) -> int:
+    """All objects, and whether they live."""
+    if not (data_dir / "objects").exists():
+        print("[]" if as_json else f"no objects in {data_dir}")
+        return 0
+    rows: list[dict[str, Any]] = []
+    async with runtime.connect(data_dir=data_dir, show_logs=False, on_progress=_progress) as cluster:
+        for known in await cluster.list_objects():
+            pong = await cluster.ping(known.object_id)
+            rows.append(
+                {
+                    "object": str(known.object_id),
+                    "state": str(pong.state) if pong else "asleep",
+                    "pid": pong.pid if pong else None,
+                    "busy": pong.busy if pong else "",
+                    "alarm_at_ms": known.alarm_at_ms,
+                    "created_at_ms": known.created_at_ms,
+                }
+            )
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return 0
+    width = max((len(row["object"]) for row in rows), default=6)
+    print(f"{'OBJECT':<{width}}  {'STATE':<8} {'PID':>8}  {'CREATED':<19}  DOING")
+    for row in rows:
+        pid = row["pid"] or ""
+        print(f"{row['object']:<{width}}  {row['state']:<8} {pid:>8}  {when(row['created_at_ms'])}  {row['busy']}")
+    return 0
+
+
+def _progress(text: str) -> None:
+    print(f"perdure: {text}", file=sys.stderr, flush=True)
+
+
+async def inspect_object(data_dir: Path, target: Target, *, as_json: bool) -> int:
+    """One object: asked if it lives, read from a copy of its files if it sleeps."""
+    folder = data_dir / target.object_id.folder
+    if not (folder / "id.json").exists():
+        raise UnknownObject(f"{target.object_id} does not exist in {data_dir}; `perdure list` shows what does")
+    pong, found = None, None
+    if status(data_dir).is_running:
+        async with runtime.connect(data_dir=data_dir, show_logs=False, on_progress=_progress) as cluster:
+            pong = await cluster.ping(target.object_id)
+            if pong is not None:
+                found = await _asked(cluster, target.object_id)
+    if found is None:
+        found = inspect_files(folder)
+    facts = {"object": str(target.object_id), "state": str(pong.state) if pong else "asleep", "folder": str(folder)}
+    if pong is not None:
+        facts |= {"pid": str(pong.pid), "epoch": str(pong.epoch), "doing": pong.busy or "nothing"}
+    if as_json:
+        print(json.dumps({**facts, **msgspec.to_builtins(found)}, indent=2, ensure_ascii=False, default=str))
+    else:
+        _print(facts, found)
+    return 0
+
+
+async def _asked(cluster: Any, object_id: ObjectId) -> Inspection | None:
+    """The object's own answer; None if it is no agent, or ends at this moment."""
+    ref = await cluster.find_class(object_id.class_name)
+    frame = CallFrame(f"inspect-{time.time_ns():x}", "perdure_inspect", encode_value(((), {}), what="nothing"))
+    try:
+        answer: Inspection = await cluster.invoke(object_id, ref, frame)
+    except PerdureError:
+        return None
+    return answer
+
+
+def _print(facts: dict[str, str], found: Inspection) -> None:
+    for key, value in facts.items():
+        print(f"{key:<9} {value}")
+    if found.state is not None:
+        print(f"{'value':<9} {json.dumps(found.state, ensure_ascii=False)[:300]}")
+    for child in found.sub_agents:
+        print(f"{'child':<9} {child['class_name']}/{child['name']}")
+    for fiber in found.fibers:
+        print(
+            f"{'fiber':<9} {fiber['name']} since {when(fiber['created_at_ms'])}  {str(fiber['snapshot'] or '')[:120]}"
+        )
+    for turn in found.turns:
+        text = f"{turn.request_id} {turn.status}, interrupted {turn.interruptions} times"
+        text += f", attempt {turn.attempts} without progress" if turn.attempts > 1 else ""
+        print(f"{'turn':<9} {text}{': ' + turn.error if turn.error else ''}")
+    print(f"{'messages':<9} {found.message_count}, the last {len(found.messages)}:")
+    for message in found.messages:
+        print(f"  {message['role']:<9} {_line(message)}")
+
+
+def _line(message: dict[str, Any]) -> str:
+    pieces = []
+    for part in message["parts"]:
+        if part["type"] == "text":
+            pieces.append(" ".join(part["text"].split()))
+        elif part["type"].startswith("tool-"):
+            pieces.append(f"[{part['type'][5:]}: {part.get('state', '')}]")
+    return " ".join(pieces)[:160]
+
+
+def show_logs(data_dir: Path, target: Target, *, follow: bool, lines: int) -> int:
+    """What an object's root and its sub-agents printed and logged."""
+    path = log_path(data_dir, target.object_id)
+    if not path.exists():
+        raise UnknownObject(f"{target.object_id} has no log in {data_dir}; `perdure list` shows what exists")
+    name = str(target.object_id)
+    is_root = target.object_id.parent is None
+
+    def wanted(line: str) -> bool:
+        return is_root or line.partition(" ")[2].startswith(f"{name} |")
+
+    with path.open(errors="replace") as file:
+        for line in [line for line in file if wanted(line)][-lines:]:
+            print(line, end="")
+        while follow:
+            line = file.readline()
+            if not line:
+                time.sleep(0.2)
+            elif wanted(line):
+                print(line, end="", flush=True)
+    return 0
