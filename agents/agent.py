@@ -40,10 +40,10 @@ class Agent(DurableObject):
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)
         ctx.migrate("agent", STATE_STEPS + SUBAGENT_STEPS + FIBER_STEPS)
+        self.events = Events(type(self).__name__, ctx.id.name, ctx.clock.now_ms)
         self._compose(ctx)
 
     def _compose(self, ctx: Context) -> None:
-        self.events = Events(type(self).__name__, ctx.id.name, ctx.clock.now_ms)
         options: Any = merged_options(type(self))
         self._awake = KeepAlive(ctx, options)
         self._fibers = FiberRunner(ctx, self.on_fiber_recovered, options.fibers, self.events.emit, self._awake.acquire)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from runtime.calls import current_call
 from runtime.clock import Clock
 from runtime.ids import ObjectId
-from runtime.instance import Instance, Lease, Service
+from runtime.instance import Lease, OwnedInstance, Service
 from runtime.storage.migrations import migrate
 from runtime.storage.storage import Storage
 from runtime.storage.store import Store
@@ -37,7 +37,7 @@ class Context:
         folder: The folder of the object's files.
     """
 
-    def __init__(self, host: Instance) -> None:
+    def __init__(self, host: OwnedInstance) -> None:
         self._host = host
         assert host.store is not None
         self.store: Store = host.store

@@ -15,7 +15,7 @@ import asyncio
 import concurrent.futures
 import logging
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -82,14 +82,6 @@ class Host:
         self._idle_task: asyncio.Task[None] | None = None
 
     # Events
-
-    async def call(self, data: bytes) -> bytes:
-        """Answer one call frame; never raises for what the call did."""
-        return await self.mailbox.call(data)
-
-    def stream(self, data: bytes) -> AsyncGenerator[bytes, None]:
-        """Answer one call frame of an async generator method."""
-        return self.mailbox.stream(data)
 
     async def started(self) -> None:
         """Make sure that the object has started; concurrent events share one start.

@@ -18,7 +18,7 @@ from runtime.stretch import Stretches
 from runtime.stub import Caller
 from runtime.wire import Activation
 
-__all__ = ["Instance", "Lease", "Platform", "Service"]
+__all__ = ["Instance", "Lease", "OwnedInstance", "Platform", "Service"]
 
 T = TypeVar("T")
 
@@ -103,12 +103,16 @@ class Instance(Stretches, Protocol):
         """A write joined the stretch."""
         ...
 
-    def commit_now(self) -> None:
-        """Commit the stretch so far, without waiting for anything."""
-        ...
-
     async def durable(self) -> None:
         """Resolves when all earlier writes are durable."""
+        ...
+
+
+class OwnedInstance(Instance, Protocol):
+    """What the object's own context may ask besides."""
+
+    def commit_now(self) -> None:
+        """Commit the stretch so far, without waiting for anything."""
         ...
 
     def reset(self, reason: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import runtime
 from agents.cli.targets import Target
-from runtime.cluster.local import end, hold
+from runtime.cluster import end, hold
 from runtime.errors import UnknownObject, UsageError
 
 __all__ = ["down", "evict", "kill", "run_script", "up"]

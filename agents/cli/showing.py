@@ -15,10 +15,8 @@ import runtime
 from agents.cli.targets import Target
 from agents.inspection import Inspection, inspect_files
 from runtime import ObjectId
-from runtime.cluster.local import status
-from runtime.cluster.logs import log_path
+from runtime.cluster import log_path, status
 from runtime.errors import PerdureError, UnknownObject
-from runtime.wire import CallFrame, encode_value
 
 __all__ = ["inspect_object", "list_objects", "show_logs"]
 
@@ -87,10 +85,8 @@ async def inspect_object(data_dir: Path, target: Target, *, as_json: bool) -> in
 
 async def _asked(cluster: Any, object_id: ObjectId) -> Inspection | None:
     """The object's own answer; None if it is no agent, or ends at this moment."""
-    ref = await cluster.find_class(object_id.class_name)
-    frame = CallFrame(f"inspect-{time.time_ns():x}", "perdure_inspect", encode_value(((), {}), what="nothing"))
     try:
-        answer: Inspection = await cluster.invoke(object_id, ref, frame)
+        answer: Inspection = await cluster.ask(object_id, "perdure_inspect")
     except PerdureError:
         return None
     return answer

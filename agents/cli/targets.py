@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime import ObjectId
-from runtime.classes import load_class
+from runtime.cluster import load_class
 from runtime.errors import UsageError
 
 __all__ = ["Target", "class_of", "parse_target"]
@@ -81,6 +81,7 @@ def _from_source(source: str, class_name: str) -> type:
         raise UsageError(f"{source} cannot be loaded: {type(error).__name__}: {error}") from error
     found = getattr(module, class_name, None)
     if not isinstance(found, type):
-        names = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == name]
+        own = (key for key, value in vars(module).items() if getattr(value, "__module__", "") == name)
+        names = [key for key in own if isinstance(getattr(module, key), type)]
         raise UsageError(f"{source} has no class {class_name!r}; it has {', '.join(sorted(names)) or 'none of agents'}")
     return found

@@ -64,7 +64,7 @@ class ObjectActor:
         except Exception as error:
             return encode(failure_from(error))
         self._keep_pool()
-        return await host.call(data)
+        return await host.mailbox.call(data)
 
     async def stream(self, data: bytes) -> AsyncGenerator[bytes, None]:
         """One call frame in, reply frames out."""
@@ -73,7 +73,7 @@ class ObjectActor:
         except Exception as error:
             yield encode(failure_from(error))
             return
-        items = host.stream(data)
+        items = host.mailbox.stream(data)
         try:
             async for item in items:
                 yield item

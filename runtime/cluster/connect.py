@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 from runtime.clock import SystemClock
 from runtime.cluster.actor import actor_class
@@ -22,7 +23,7 @@ from runtime.ids import ObjectId
 from runtime.keeper import KeeperClient, Known
 from runtime.stub import Caller, make_stub, use_caller
 from runtime.transport import Absent, Died, Retiring, Unreachable
-from runtime.wire import CallFrame, ClassRef, encode
+from runtime.wire import CallFrame, ClassRef, encode, encode_value
 
 __all__ = ["Cluster", "connect", "data_directory"]
 
@@ -77,8 +78,10 @@ class Cluster:
         assert answer is None or isinstance(answer, Evicted)
         return answer
 
-    async def invoke(self, object_id: ObjectId, ref: ClassRef, frame: CallFrame) -> Any:
-        """Send a prepared call of an idempotent method; for tools that do not load the object's class."""
+    async def ask(self, object_id: ObjectId, method: str) -> Any:
+        """Call an idempotent method without arguments; for tools that do not load the object's class."""
+        ref = await self.find_class(object_id.class_name)
+        frame = CallFrame(uuid4().hex, method, encode_value(((), {}), what="nothing"))
         return await self._caller.invoke(object_id, ref, frame, is_repeatable=True)
 
     async def _ask(self, object_id: ObjectId, question: Any) -> Any:

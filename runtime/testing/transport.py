@@ -140,7 +140,7 @@ class LocalTransport:
         life.start(self._called(life, data, method, reply), f"call of {life.object_id}.{method}")
 
     async def _called(self, life: Life, data: bytes, method: str, reply: asyncio.Future[bytes]) -> None:
-        await self._answered(life, reply, lambda host: host.call(data))
+        await self._answered(life, reply, lambda host: host.mailbox.call(data))
         self.effect(life, "reply", method)
 
     async def _answered(
@@ -162,7 +162,7 @@ class LocalTransport:
 
     async def _produced(self, life: Life, data: bytes, method: str, pipe: _Pipe, end: asyncio.Future[None]) -> None:
         try:
-            items = self._host_of(life).stream(data)
+            items = self._host_of(life).mailbox.stream(data)
         except PerdureError as error:
             await pipe.put(encode(failure_from(error)))
             end.set_result(None)
