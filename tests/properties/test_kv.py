@@ -219,6 +219,5 @@ class KeysAndValues(RuleBasedStateMachine):
             assert self.kv.list() == self.model
 
 
-TestKeysAndValues = KeysAndValues.TestCase
-TestKeysAndValues.pytestmark = [pytest.mark.slow]
+TestKeysAndValues = pytest.mark.slow(KeysAndValues.TestCase)
 TestKeysAndValues.settings = settings(max_examples=25, stateful_step_count=30)

@@ -117,7 +117,7 @@ def test_sizes_are_told_in_order_of_the_commits_of_both_connections(store: Datab
         store.execute("UPDATE cf_row SET value = ? WHERE id = 1", (number,))
         store.commit()
     store.close(checkpoint=False)
-    generations = [[]]
+    generations: list[list[int]] = [[]]
     for size in told:
         generations[-1].append(size) if size else generations.append([])
     assert all(sizes == sorted(set(sizes)) for sizes in generations)
