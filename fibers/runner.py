@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -123,7 +123,7 @@ class FiberRunner:
         self._live.discard(fiber_id)
 
     @contextlib.contextmanager
-    def entered(self, fiber_id: str, name: str) -> Iterator[FiberContext]:
+    def entered(self, fiber_id: str, name: str) -> Generator[FiberContext, None, None]:
         """Let the running code, and tasks that it starts, be inside this fiber (recovery F5)."""
         context = FiberContext(fiber_id, name, self, self._stash)
         token = current_fiber.set(context)

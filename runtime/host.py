@@ -92,12 +92,13 @@ class Host:
         if self.state is State.ACTIVE:
             return
         self.check()
-        if self._starting is None:
-            self._starting = asyncio.ensure_future(self._start())
+        starting = self._starting
+        if starting is None:
+            starting = self._starting = asyncio.ensure_future(self._start())
         try:
-            await asyncio.shield(self._starting)
+            await asyncio.shield(starting)
         finally:
-            if self._starting is not None and self._starting.done():
+            if starting.done() and self._starting is starting:
                 self._starting = None
 
     async def control(self, data: bytes) -> bytes:

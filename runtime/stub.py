@@ -19,7 +19,7 @@ import inspect
 import itertools
 import os
 from collections.abc import AsyncGenerator, Callable
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from runtime.calls import caller_side, current_call, is_idempotent, method_of
 from runtime.classes import class_ref
@@ -208,19 +208,23 @@ def current_caller() -> Caller:
     return _caller[0]
 
 
+class Handle(NamedTuple):
+    """What a stub stands for: the class, the way there (None: the process's own), and its call options."""
+
+    cls: type
+    caller: Caller | None
+    key: str = ""
+    timeout: float | None = None
+
+
 class Stub:
     """A handle to one object. Attributes are the methods of its class; awaiting their calls runs them over there."""
 
-    __slots__ = ("_cls", "_key", "_of", "_timeout", "object_id")
+    __slots__ = ("object_id", "perdure_handle")
 
-    def __init__(
-        self, object_id: ObjectId, cls: type, caller: Caller | None, *, key: str = "", timeout: float | None = None
-    ) -> None:
+    def __init__(self, object_id: ObjectId, handle: Handle) -> None:
         self.object_id = object_id
-        self._cls = cls
-        self._of = caller
-        self._key = key
-        self._timeout = timeout
+        self.perdure_handle = handle
 
     def with_options(self, *, idempotency_key: str | None = None, timeout: float | None = None) -> Stub:
         """The same object with other call options.
@@ -230,19 +234,20 @@ class Stub:
                 running call or answers from the stored result, for 24 hours. A call that died runs again.
             timeout: Seconds until the caller gives up with ``Unavailable``; the call itself goes on.
         """
-        if idempotency_key is not None and (not isinstance(idempotency_key, str) or not idempotency_key.strip()):
+        if idempotency_key is not None and not str(idempotency_key).strip():
             raise UsageError(f"idempotency_key must be text that is not blank, not {idempotency_key!r:.80}")
         if timeout is not None and not timeout > 0:
             raise UsageError(f"timeout must be seconds above 0, not {timeout!r:.80}")
-        return Stub(self.object_id, self._cls, self._of, key=idempotency_key or "", timeout=timeout)
+        return Stub(self.object_id, self.perdure_handle._replace(key=str(idempotency_key or ""), timeout=timeout))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"{self!r} has no {name!r}: private names are not reachable through a stub")
-        found = inspect.getattr_static(self._cls, name, None)
+        cls = self.perdure_handle.cls
+        found = inspect.getattr_static(cls, name, None)
         if isinstance(found, caller_side):
             return found.function.__get__(self)
-        return RemoteMethod(self, name, method_of(self._cls, name))
+        return RemoteMethod(self, name, method_of(cls, name))
 
     def __repr__(self) -> str:
         return f"<stub of {self.object_id}>"
@@ -254,11 +259,11 @@ class Stub:
         return hash(self.object_id)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return (_rebuilt, (tuple(self.object_id.path), self._cls))
+        return (_rebuilt, (tuple(self.object_id.path), self.perdure_handle.cls))
 
 
 def _rebuilt(path: tuple[Step, ...], cls: type) -> Stub:
-    return Stub(ObjectId(path), cls, None)
+    return Stub(ObjectId(path), Handle(cls, None))
 
 
 class RemoteMethod:
@@ -273,6 +278,7 @@ class RemoteMethod:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         stub, name = self._stub, self._name
+        handle = stub.perdure_handle
         what = f"{stub.object_id}.{name}"
         signature, is_generator = _shape(self._function)
         try:
@@ -281,10 +287,10 @@ class RemoteMethod:
             shape = str(signature).replace("(self, ", "(").replace("(self)", "()")
             raise UsageError(f"{what} cannot be called like this: {error}. It is {name}{shape}") from None
         data = encode_value((arguments, named), what=f"the arguments of {what}")
-        caller = stub._of or current_caller()
-        ref = class_ref(stub._cls)
-        repeatable = is_idempotent(stub._cls, name)
-        key = stub._key
+        caller = handle.caller or current_caller()
+        ref = class_ref(handle.cls)
+        repeatable = is_idempotent(handle.cls, name)
+        key = handle.key
         if not key and not repeatable:
             context = current_call.get()
             key = context.derive(what) if context is not None and context.key else ""
@@ -292,7 +298,7 @@ class RemoteMethod:
         if is_generator:
             return caller.iterate(stub.object_id, ref, frame)
         call = caller.invoke(stub.object_id, ref, frame, is_repeatable=repeatable or bool(key))
-        return call if stub._timeout is None else _timed(call, caller.clock, stub._timeout, what)
+        return call if handle.timeout is None else _timed(call, caller.clock, handle.timeout, what)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -316,12 +322,12 @@ async def _timed(call: Any, clock: Clock, timeout: float, what: str) -> Any:
 def make_stub(cls: type[T], object_id: ObjectId, caller: Caller | None = None) -> T:
     """A stub, typed as the class itself."""
     class_ref(cls)
-    return cast("T", Stub(object_id, cls, caller))
+    return cast("T", Stub(object_id, Handle(cls, caller)))
 
 
 def turn_key(target: object, what: str) -> str | None:
     """The id that the idempotency key of a stub, or of the call around it, gives to a turn; None without one."""
-    key = target._key if isinstance(target, Stub) else ""
+    key = target.perdure_handle.key if isinstance(target, Stub) else ""
     if key:
         return hashlib.sha256(f"{key}\x00{what}".encode()).hexdigest()[:32]
     context = current_call.get()

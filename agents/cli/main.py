@@ -156,8 +156,9 @@ def main() -> int:
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except Exception as error:
-        if hasattr(error, "format_message"):  # the command line itself was wrong
-            print(f"perdure: {error.format_message()}  (perdure --help)", file=sys.stderr)
+        explain = getattr(error, "format_message", None)
+        if explain is not None:  # the command line itself was wrong
+            print(f"perdure: {explain()}  (perdure --help)", file=sys.stderr)
             return 2
         if os.environ.get("PERDURE_DEBUG") == "1":
             traceback.print_exc()

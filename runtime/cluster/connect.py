@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -100,7 +100,7 @@ async def connect(
     data_dir: str | os.PathLike[str] | None = None,
     show_logs: bool = True,
     on_progress: Callable[[str], None] | None = None,
-) -> AsyncIterator[Cluster]:
+) -> AsyncGenerator[Cluster, None]:
     """Connect a script to its objects.
 
     Args:

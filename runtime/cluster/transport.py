@@ -67,7 +67,7 @@ class RayTransport:
         self._handles: dict[str, Any] = {}
         # Actors that have said they end. Ray answers a call to one only after a second (it waits for the death to be
         # reported), while its name is free after 30 ms.
-        self._retired: dict[str, str] = {}
+        self._retired: dict[str, Any] = {}
 
     async def call(self, target: ObjectId, data: bytes) -> bytes:
         """One call frame to the object's loop."""
@@ -136,7 +136,7 @@ class RayTransport:
         """Send the present actor nothing more."""
         handle = self._handles.pop(target.actor_name, None)
         if handle is not None:
-            self._retired[target.actor_name] = handle._actor_id.hex()
+            self._retired[target.actor_name] = handle
 
     def _handle(self, target: ObjectId) -> Any:
         handle = self._handles.get(target.actor_name)
@@ -149,7 +149,7 @@ class RayTransport:
                 raise ray_error(error, str(target)) from error
             retired = self._retired.get(target.actor_name)
             if retired is not None:
-                if retired == handle._actor_id.hex():
+                if retired == handle:
                     raise Retiring(f"{target} is about to end")
                 del self._retired[target.actor_name]
             self._handles[target.actor_name] = handle

@@ -93,11 +93,16 @@ class PrivateSession(Session, Protocol):
 class Store(Session, Protocol):
     """The database of one object. Its own session is the stretch."""
 
-    on_commit: Callable[[int], None] | None
-    """Called after each commit with the size of the write-ahead log, and with 0 after a checkpoint.
+    @property
+    def on_commit(self) -> Callable[[int], None] | None:
+        """Called after each commit with the size of the write-ahead log, and with 0 after a checkpoint.
 
-    From the committing thread, with the store's lock held: a size is always the end of a whole commit.
-    """
+        From the committing thread, with the store's lock held: a size is always the end of a whole commit.
+        """
+        ...
+
+    @on_commit.setter
+    def on_commit(self, told: Callable[[int], None] | None) -> None: ...
 
     def append(self, table: str, rows: Sequence[tuple[Value, ...]]) -> Future[None]:
         """Add rows to a table, in a transaction of their own; any thread may call.

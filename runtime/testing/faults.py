@@ -64,7 +64,7 @@ class Faults:
 
     def spoil(self, target: str, fault: MessageFault, times: int) -> None:
         """Let the next messages to ``target`` go wrong."""
-        self._messages += [(target, fault)] * times
+        self._messages.extend((target, fault) for _ in range(times))
 
     def message(self, target: str) -> MessageFault | None:
         """What goes wrong with a message that is now sent to ``target``."""

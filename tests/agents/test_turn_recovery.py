@@ -45,7 +45,7 @@ class Worker(Think):
 
     async def rows(self) -> list[Submission]:
         rows = self.ctx.store.execute("SELECT body FROM cf_ai_chat_submissions").rows
-        return [msgspec.msgpack.decode(body, type=Submission) for (body,) in rows]
+        return [msgspec.msgpack.decode(bytes(body), type=Submission) for (body,) in rows]  # type: ignore[arg-type]
 
 
 class Fragile(Worker):

@@ -19,6 +19,9 @@ class OpenGate:
     def alarm(self, at_ms):
         pass
 
+    async def announce(self, session):
+        pass
+
 
 class Database:
     """Records statements, so that tests can hold how many an operation takes; commits when told to."""
