@@ -134,7 +134,8 @@ async def measure(folder: Path, count: int, rounds: int) -> dict[str, object]:
     async with runtime.connect(data_dir=folder, show_logs=False, on_progress=say) as cluster:
         parent = cluster.get(Parent, "parent")
         bare_child = ray.remote(BareChild).options(num_cpus=0).remote()
-        bare = ray.remote(BareParent).options(num_cpus=0).remote(bare_child)
+        consumer: Any = ray.remote(BareParent)
+        bare = consumer.options(num_cpus=0).remote(bare_child)
         await parent.drain(2000)
         await bare.drain.remote(2000)
         rates, bare_rates, firsts = [], [], []

@@ -15,7 +15,7 @@ import pytest
 from runtime.cluster.local import end
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.chaos]
+pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(300)]
 
 
 def folders(tmp_path: Path) -> list[str]:
