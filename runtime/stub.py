@@ -65,6 +65,8 @@ class Caller:
         self.data_dir = data_dir
         self.register: Callable[[ClassRef], Any] | None = None
         self.touched: set[ObjectId] = set()
+        # In an object's process: its root and the node it lives on, where its sub-agents live too.
+        self.home: tuple[ObjectId, str] | None = None
         self._registered: set[str] = set()
 
     async def announce(self, ref: ClassRef) -> None:
@@ -77,7 +79,9 @@ class Caller:
         """Make sure that the object has an instance."""
         await self.announce(ref)
         path = tuple((step.class_name, step.name) for step in object_id.path)
-        await self.transport.activate(Activation(path=path, cls=ref, data_dir=self.data_dir))
+        is_family = self.home is not None and len(path) > 1 and object_id.root_id == self.home[0]
+        node = self.home[1] if is_family and self.home is not None else ""
+        await self.transport.activate(Activation(path=path, cls=ref, data_dir=self.data_dir, node=node))
 
     async def invoke(self, object_id: ObjectId, ref: ClassRef, frame: CallFrame, *, is_repeatable: bool) -> Any:
         """Send a call and return the decoded result; see the table above for what happens on the way."""

@@ -108,6 +108,7 @@ class ObjectActor:
         caller = Caller(RayTransport(actor_class), clock, activation.data_dir)
         keeper = None if activation.cls.name == KEEPER_CLASS else KeeperClient(caller)
         caller.register = keeper.register_class if keeper is not None else None
+        caller.home = (activation.object_id.root_id, ray.get_runtime_context().get_node_id())
         use_caller(caller)
         platform = Platform(
             clock=clock,

@@ -12,6 +12,7 @@ from typing import Any
 
 import ray
 import ray.exceptions
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from runtime.cluster.local import NAMESPACE
 from runtime.errors import ClusterUnreachable, PerdureError, StorageFailed
@@ -123,6 +124,8 @@ class RayTransport:
                     max_restarts=-1 if is_keeper else 0,
                     max_concurrency=CONCURRENCY_MAX,
                     num_cpus=0,
+                    # A sub-agent lives on its root's node, where their files are; held hard (soft affinity does not hold).
+                    scheduling_strategy=_on(activation.node),
                 )
                 .remote(encode(activation))
             )
@@ -160,3 +163,7 @@ class RayTransport:
         if isinstance(ours, Died):
             self._handles.pop(target.actor_name, None)
         return ours
+
+
+def _on(node: str) -> Any:
+    return NodeAffinitySchedulingStrategy(node, soft=False) if node else None
