@@ -20,6 +20,8 @@ __all__ = ["AlarmRunner"]
 log = logging.getLogger("perdure")
 
 ANNOUNCE_SECONDS = 20.0
+# More changes of the slot than any life makes.
+VERSIONS_A_LIFE = 2**32
 
 
 class AlarmRunner:
@@ -27,7 +29,12 @@ class AlarmRunner:
 
     def __init__(self, host: Instance) -> None:
         self._host = host
-        self.is_running = False
+        self._run: asyncio.Future[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the handler runs now."""
+        return self._run is not None
 
     def resume(self) -> None:
         """After a start: tell the keeper what the slot says; a handler that a death interrupted runs again (D27)."""
@@ -59,36 +66,58 @@ class AlarmRunner:
         session, keeping = session or self._host.store, self._host.platform.keeping
         assert session is not None
         assert keeping is not None
-        slot = read_slot(session)
-        await keeping.set_alarm(self._host.activation, _next_ms(slot), slot.version, timeout=timeout)
+        at_ms, version = self._told(read_slot(session))
+        await keeping.set_alarm(self._host.activation, at_ms, version, timeout=timeout)
 
     async def fire(self) -> tuple[int | None, int]:
-        """Run the handler if the slot is due; returns when the keeper should come again, and the slot's version."""
+        """Run the handler if the slot is due; returns when the keeper should come again, and the slot's version.
+
+        If it runs already, this waits for its end: an answer in the middle would only bring the keeper back at once.
+        """
         host = self._host
         store = host.store
         assert store is not None
+        if self._run is not None:
+            await asyncio.shield(self._run)
+            host.check()
         slot = read_slot(store)
-        if self.is_running or not alarms.is_due(slot, host.platform.clock.now_ms()):
-            return _next_ms(slot), slot.version
-        self.is_running = True
-        try:
-            slot = alarms.begin(slot)
-            self._write(slot)
-            await host.durable()
+        if self._run is None and alarms.is_due(slot, host.platform.clock.now_ms()):
+            self._run = asyncio.get_running_loop().create_future()
             try:
-                assert host.object is not None
-                await stepped(host.object.alarm(AlarmInfo(retry_count=slot.retry_count)), host)
-                after = alarms.finished(read_slot(store))
-            except Exception as error:
-                host.check()
-                after = alarms.failed(read_slot(store), host.platform.clock.now_ms())
-                fate = "it is tried again" if after.retry_count else "it was dropped after its last retry"
-                log.exception("%s: its alarm raised %s; %s", host.id, type(error).__name__, fate)
-            self._write(after)
-            await host.durable()
-            return _next_ms(after), after.version
-        finally:
-            self.is_running = False
+                slot = await self._handled(alarms.begin(slot))
+            finally:
+                self._run.set_result(None)
+                self._run = None
+        return self._told(slot)
+
+    async def _handled(self, slot: Slot) -> Slot:
+        """Run the handler; the slot after it."""
+        host = self._host
+        store = host.store
+        assert store is not None
+        self._write(slot)
+        await host.durable()
+        try:
+            assert host.object is not None
+            await stepped(host.object.alarm(AlarmInfo(retry_count=slot.retry_count)), host)
+            after = alarms.finished(read_slot(store))
+        except Exception as error:
+            host.check()
+            after = alarms.failed(read_slot(store), host.platform.clock.now_ms())
+            fate = "it is tried again" if after.retry_count else "it was dropped after its last retry"
+            log.exception("%s: its alarm raised %s; %s", host.id, type(error).__name__, fate)
+        self._write(after)
+        await host.durable()
+        return after
+
+    def _told(self, slot: Slot) -> tuple[int | None, int]:
+        """The slot as the keeper is told: when to come, and a number that grows with each change of the slot.
+
+        The life's epoch leads it. A life may die between telling the keeper and its commit; the next one then counts
+        the slot's own version from a lower number.
+        """
+        assert self._host.lease is not None
+        return _next_ms(slot), self._host.lease.durable_epoch() * VERSIONS_A_LIFE + slot.version
 
     def _write(self, slot: Slot) -> None:
         store = self._host.store

@@ -217,7 +217,10 @@ class Host:
 
     async def _announce_and_commit(self) -> None:
         try:
-            await self.announce()
+            # Code that was resumed meanwhile may have set the alarm again.
+            while self._is_alarm_changed:
+                self._is_alarm_changed = False
+                await self.announce()
             self._commit()
         finally:
             self._held = None

@@ -12,6 +12,7 @@ from runtime.core.gates import InputGate
 from runtime.core.lifecycle import State
 from runtime.ids import ObjectId
 from runtime.keeping import Keeping
+from runtime.lease import Lease as FolderLease
 from runtime.storage.storage import Storage
 from runtime.storage.store import Store
 from runtime.stretch import Stretches
@@ -90,6 +91,7 @@ class Instance(Stretches, Protocol):
     spawned: set[asyncio.Task[Any]]
     last_event_ms: int
     end_reason: str
+    lease: FolderLease | None
 
     async def started(self) -> None:
         """Make sure that the object has started."""

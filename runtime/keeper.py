@@ -46,6 +46,8 @@ BACKOFF_SECONDS_MAX = 30.0
 # An object that cannot be reached at the time of its alarm is tried again after this, doubling up to a minute.
 ALARM_RETRY_SECONDS = 2.0
 ALARM_RETRY_SECONDS_MAX = 60.0
+# The same, for one that says that it is too early: the clocks of two machines differ by some milliseconds.
+SKEW_SECONDS = 0.05
 FOREVER_SECONDS = 1e9
 
 STEPS = (
@@ -174,11 +176,17 @@ class PerdureKeeper(DurableObject):
         await self.ctx.storage.sync()
 
     def _set(self, object_id: ObjectId, alarm: _Alarm) -> None:
+        """Note what an object has announced, unless something newer is known."""
         known = self._alarms.get(object_id.hash)
-        if known is not None and known[1].version > alarm.version:
+        if known is None or known[1].version <= alarm.version:
+            self._put(object_id, alarm)
+
+    def _put(self, object_id: ObjectId, alarm: _Alarm) -> None:
+        known = self._alarms.get(object_id.hash)
+        self._not_before.pop(object_id.hash, None)  # it can be reached
+        if known is not None and known[1] == alarm:
             return
         self._alarms[object_id.hash] = (object_id, alarm)
-        self._not_before.pop(object_id.hash, None)
         body = encode(alarm)
         store = self.ctx.store
         if store.execute("UPDATE keeper_alarms SET body = ? WHERE hash = ?", (body, object_id.hash)).changed == 0:
@@ -210,18 +218,31 @@ class PerdureKeeper(DurableObject):
         await self.ctx.clock.sleep(seconds)
 
     async def _fire(self, key: str, object_id: ObjectId) -> None:
+        asked = self._alarms[key][1]
         try:
             frame = CallFrame(uuid4().hex, ALARM_METHOD, encode_value(((), {}), what="nothing"))
             ref = self._class(object_id.class_name)
-            at_ms, version = await self._caller.invoke(object_id, ref, frame, is_repeatable=True)
-            self._set(object_id, _Alarm(at_ms, version))
+            answer = _Alarm(*await self._caller.invoke(object_id, ref, frame, is_repeatable=True))
+            if answer == asked:
+                self._later(key, SKEW_SECONDS)
+            elif self._alarms[key][1] is asked:
+                # Nothing newer was told meanwhile, so this is the slot, also if its version is lower: then the
+                # object died before the commit of what it had announced.
+                self._put(object_id, answer)
+            else:
+                self._set(object_id, answer)
         except PerdureError as error:
-            pause = min(self._not_before.get(key, (0, ALARM_RETRY_SECONDS / 2))[1] * 2, ALARM_RETRY_SECONDS_MAX)
-            self._not_before[key] = (self.ctx.clock.now_ms() + int(pause * 1000), pause)
+            pause = self._later(key, ALARM_RETRY_SECONDS)
             log.warning("the alarm of %s could not be delivered, next try in %g s: %s", object_id, pause, error)
         finally:
             self._firing.discard(key)
             self._changed.set()
+
+    def _later(self, key: str, first: float) -> float:
+        """Put off the next try of an alarm, longer each time; the seconds until then."""
+        pause = min(self._not_before.get(key, (0, first / 2))[1] * 2, ALARM_RETRY_SECONDS_MAX)
+        self._not_before[key] = (self.ctx.clock.now_ms() + int(pause * 1000), pause)
+        return pause
 
     # Watch
 

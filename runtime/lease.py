@@ -38,6 +38,17 @@ class Lease:
         self._descriptor: int | None = descriptor
         self.epoch = epoch
         self.folder = folder
+        self._is_synced = False
+
+    def durable_epoch(self) -> int:
+        """The epoch, once it is on disk: for those who compare it with what others remember of earlier ones.
+
+        Not done at the opening, which need not cost a sync: a death of the process alone loses nothing of the file.
+        """
+        if not self._is_synced and self._descriptor is not None:
+            os.fsync(self._descriptor)
+            self._is_synced = True
+        return self.epoch
 
     def release(self) -> None:
         """Free the folder for the next instance; a second call does nothing."""
