@@ -124,7 +124,7 @@ class RayTransport:
                     max_restarts=-1 if is_keeper else 0,
                     max_concurrency=CONCURRENCY_MAX,
                     num_cpus=0,
-                    # A sub-agent lives on its root's node, where their files are; held hard (soft affinity does not hold).
+                    # A sub-agent lives on its root's node, where the files are. Soft affinity does not hold (measured).
                     scheduling_strategy=_on(activation.node),
                 )
                 .remote(encode(activation))
