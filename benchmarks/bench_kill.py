@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,7 +17,7 @@ import runtime
 from benchmarks.common import fresh_data, options, p50, p95, report, say
 from benchmarks.kill import checks, final, timings
 from benchmarks.kill.application import BREAK_VARIABLE
-from benchmarks.kill.history import Asked, Ended, History, Line, read
+from benchmarks.kill.history import Asked, History, Line, read
 from benchmarks.kill.killer import Killer
 from benchmarks.kill.observer import Observer
 from benchmarks.kill.phases import FOLDER_VARIABLE, count_file, history_file
@@ -82,18 +82,22 @@ async def run(folder: Path, kills: int, seed: int) -> tuple[dict[str, object], l
     missed = {phase: share for phase, share in shares(kills).items() if killer.hits[phase] < min(share, 10)}
     for phase, share in missed.items():
         verdict.add("phases_missed", 1, f"{phase} was hit {killer.hits[phase]} times instead of {share}")
-    figures = {**kills_of(lines, killer), **verdict.counts, **seconds_of(timings.measure(lines), killer)}
+    figures = {
+        **kills_of(lines, killer, verdict.counts),
+        **verdict.counts,
+        **seconds_of(timings.measure(lines), killer),
+    }
     return figures, verdict.wrong
 
 
-def kills_of(lines: Sequence[Line], killer: Killer) -> dict[str, object]:
+def kills_of(lines: Sequence[Line], killer: Killer, counts: Mapping[str, int]) -> dict[str, object]:
     """How many died where, and how many turns there were."""
     asked = sum(isinstance(line, Asked) for line in lines)
     return {
         "kills": killer.hits.total(),
         "kills_by_phase": {phase: killer.hits[phase] for phase in (*PHASES, "other") if killer.hits[phase]},
         "turns": asked,
-        "turns_ended_once": len({line.turn for line in lines if isinstance(line, Ended)}),
+        "turns_ended_once": asked - counts["stuck"] - counts["turns_not_ended_once"],
     }
 
 
@@ -105,6 +109,7 @@ def seconds_of(times: timings.Timings, killer: Killer) -> dict[str, object]:
         "repeat_kill_to_event": times.repeated,
         "parent_kill_to_event": times.parent,
         "keeper_kill_to_answer": killer.keeper_seconds,
+        "kill_to_second_kill": killer.again_seconds,
     }
     figures: dict[str, object] = {}
     for name, seconds in samples.items():

@@ -15,11 +15,11 @@ import os
 import uuid
 from typing import Any, ClassVar
 
+from agents import ChatResponse, Think, tool
 from agents.errors import UnknownTurn
-from agents.think import Think
-from agents.tools import ToolContext, tool
+from agents.tools import ToolContext
 from benchmarks.kill import breaks
-from benchmarks.kill.history import Closed, Opened, Ran, Rang, Shown, Wrote
+from benchmarks.kill.history import Closed, Opened, Ran, Rang, Responded, Shown, Wrote
 from benchmarks.kill.phases import AnnouncedModel, announce_inner_phases, born, count_file, enter, history
 from benchmarks.kill.scripts import TOOL_SECONDS, steps_of
 from runtime import AlarmInfo, Context, DurableObject, idempotent
@@ -52,6 +52,9 @@ class Writer(Think):
 
     def get_model(self) -> AnnouncedModel:
         return AnnouncedModel(steps_of, chunk_delay=CHUNK_DELAY_SECONDS, count_file=str(count_file()))
+
+    async def on_chat_response(self, response: ChatResponse) -> None:
+        history().note(Responded(who=str(self.ctx.id), request_id=response.request_id, status=response.status))
 
     @tool
     async def note(self, turn: str, place: str, context: ToolContext) -> str:

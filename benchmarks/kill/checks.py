@@ -16,7 +16,7 @@ import msgspec
 
 from agents.submissions import root_of
 from benchmarks.kill.final import Final, Message
-from benchmarks.kill.history import Acked, Armed, Asked, Ended, Killed, Line, Opened, Ran, Rang, Shown, Wrote
+from benchmarks.kill.history import Acked, Armed, Asked, Ended, Killed, Line, Opened, Ran, Rang, Responded, Shown, Wrote
 from benchmarks.kill.scripts import turn_of
 
 __all__ = ["Verdict", "judge", "transcript_of"]
@@ -38,6 +38,9 @@ class Verdict:
             self.wrong.append(f"{key}: {what}")
 
 
+# Stands for the result of a call that has none.
+INTERRUPTED = ("interrupted",)
+
 KEYS = (
     "acked_lost",
     "keyed_doubled",
@@ -51,6 +54,9 @@ KEYS = (
     "transcripts_differ",
     "turns_not_ended_once",
     "stuck",
+    "unreachable",
+    "responses_missed",
+    "responses_doubled",
     "alarms_lost",
     "model_calls_over",
 )
@@ -84,16 +90,18 @@ def judge(lines: Sequence[Line], final: Final, requests: Iterable[str], undistur
     """
     verdict = Verdict(Counter(dict.fromkeys(KEYS, 0)))
     turns = _turns(lines, final)
-    calls = _calls(turns, requests)
+    calls = _by_turn(turns, requests)
+    responses = _by_turn(turns, (line.request_id for line in _of(lines, Responded)))
     for turn in turns.values():
         model = turns.get(f"{undisturbed}-{turn.shape}")
         assert model is not None, f"no undisturbed turn has the shape of {turn.name}"
         _check_end(turn, verdict)
+        _check_response(turn, responses[turn.name], verdict)
         _check_events(turn, verdict)
         _check_text(turn, model, verdict)
         _check_calls(turn, calls[turn.name], calls[model.name], verdict)
     for who, reason in final.silent.items():
-        verdict.add("stuck", 1, f"{who} does not answer in the end: {reason}")
+        verdict.add("unreachable", 1, f"{who} does not answer in the end: {reason}")
     _check_tools(lines, turns, verdict)
     _check_rows(lines, final, verdict)
     _check_writers(lines, final, verdict)
@@ -140,6 +148,15 @@ def _check_end(turn: Turn, verdict: Verdict) -> None:
     elif (turn.questions, len(turn.answers)) != (1, 1):
         count = f"{turn.questions} questions and {len(turn.answers)} answers"
         verdict.add("turns_not_ended_once", 1, f"turn {turn.name} has {count} in the conversation")
+
+
+def _check_response(turn: Turn, responses: int, verdict: Verdict) -> None:
+    """The hook at the end fires once for each turn, in the run that ends it (recovery P1, FR-05)."""
+    if turn.outcomes == ["done"]:
+        verdict.add("responses_missed", responses == 0, f"turn {turn.name} ended and its hook was never called")
+        verdict.add(
+            "responses_doubled", max(0, responses - 1), f"turn {turn.name}: its hook was called {responses} times"
+        )
 
 
 def _check_events(turn: Turn, verdict: Verdict) -> None:
@@ -202,7 +219,7 @@ def transcript_of(message: Message) -> list[tuple[Any, ...]]:
             transcript.append(("text", before + part["text"]))
         elif part["type"].startswith("tool-"):
             given = {key: value for key, value in part["input"].items() if key != "turn"}
-            result = part.get("output") if part["state"] == "output-available" else part["state"]
+            result = part.get("output") if part["state"] == "output-available" else INTERRUPTED
             transcript.append((part["type"], given, result))
         elif part["type"] != "step-start":
             transcript.append((part["type"],))
@@ -210,19 +227,22 @@ def transcript_of(message: Message) -> list[tuple[Any, ...]]:
 
 
 def _same(mine: list[tuple[Any, ...]], model: list[tuple[Any, ...]], *, may_interrupt: bool) -> bool:
-    if may_interrupt:
-        mine = [
-            (*one[:2], theirs[2]) if one[2:] == ("output-error",) and len(theirs) == 3 else one
-            for one, theirs in zip(mine, model, strict=False)
-        ] + mine[len(model) :]
-    return mine == model
+    return len(mine) == len(model) and all(
+        one == theirs or (may_interrupt and _is_interrupted(one, theirs))
+        for one, theirs in zip(mine, model, strict=True)
+    )
+
+
+def _is_interrupted(one: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
+    """Whether a call was cut off: it is an error, with its input, or with none if that was not whole yet (X1)."""
+    return len(one) == len(theirs) == 3 and one[0] == theirs[0] and one[1] in ({}, theirs[1]) and one[2] == INTERRUPTED
 
 
 # --- model calls, tools ---
 
 
-def _calls(turns: Mapping[str, Turn], requests: Iterable[str]) -> Counter[str]:
-    """Calls of the model for each turn; turns are known by the request id that their parent saw."""
+def _by_turn(turns: Mapping[str, Turn], requests: Iterable[str]) -> Counter[str]:
+    """How many of these request ids belong to each turn, which is known by the one that its parent saw."""
     roots = {opened.request_id: turn.name for turn in turns.values() for opened in turn.readings.values()}
     return Counter(roots.get(root_of(request), "unknown") for request in requests)
 

@@ -31,6 +31,7 @@ __all__ = [
     "Opened",
     "Ran",
     "Rang",
+    "Responded",
     "Shown",
     "Wrote",
     "read",
@@ -96,6 +97,13 @@ class Ended(_Line, tag="ended", frozen=True):
     outcome: str
 
 
+class Responded(_Line, tag="responded", frozen=True):
+    """The hook that a child's turn ends with was called."""
+
+    request_id: str
+    status: str
+
+
 class Ran(_Line, tag="ran", frozen=True):
     """The effect of a tool: written when its body begins, and again when it ends."""
 
@@ -138,7 +146,9 @@ class Killed(_Line, tag="killed", frozen=True):
     phase: str
 
 
-Line = Born | Entered | Asked | Opened | Shown | Closed | Ended | Ran | Wrote | Acked | Armed | Rang | Killed
+Line = (
+    Born | Entered | Asked | Opened | Shown | Closed | Ended | Responded | Ran | Wrote | Acked | Armed | Rang | Killed
+)
 T = TypeVar("T", bound=_Line)
 
 _encoder = msgspec.json.Encoder()

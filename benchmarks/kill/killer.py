@@ -43,8 +43,9 @@ __all__ = ["Killer"]
 # For somebody to come into the wanted phase; then the plan draws again.
 AIM_SECONDS_MAX = 20.0
 DEATH_SECONDS_MAX = 10.0
-# A recovery is hit if the second death follows the first within this and nothing was seen in between.
-AGAIN_SECONDS_MAX = 0.3
+# A recovery is hit if nothing was seen since the death before, which was no longer ago. What is aimed at is as soon as
+# the next instance is born.
+AGAIN_SECONDS_MAX = 1.0
 REST_SECONDS = (0.1, 0.4)
 IDLE_WORKERS_MIN = 2
 # For the victim to be seen again, and as long for the pool to refill.
@@ -73,6 +74,7 @@ class Killer:
     ) -> None:
         self.hits: Counter[str] = Counter()
         self.keeper_seconds: list[float] = []
+        self.again_seconds: list[float] = []
         self._cluster = cluster
         self._observer = observer
         self._history = history
@@ -251,6 +253,8 @@ class Killer:
         phase = self._phase(who, process.pid, at, is_open=who in was_open)
         self._history.note(Killed(who=who, pid=process.pid, at=at, wanted=wanted, phase=phase))
         self._observer.died(who)
+        if phase == "recovery":
+            self.again_seconds.append(at - self._last[who])
         self._last[who] = at
         self.hits[phase] += 1
         say(f"  kill {self.hits.total():3d}  {phase:<12} {who}" + (f" (aimed at {wanted})" if wanted != phase else ""))

@@ -23,6 +23,7 @@ from benchmarks.kill.history import (
     Opened,
     Ran,
     Rang,
+    Responded,
     Shown,
     Wrote,
 )
@@ -39,7 +40,7 @@ CHUNKS = (
 )
 PARTS: list[dict[str, Any]] = [
     {"type": "text", "text": "one two "},
-    {"type": "tool-note", "toolCallId": "c1", "state": "output-available", "input": {"turn": "t"}, "output": "noted"},
+    {"type": "tool-note", "state": "output-available", "input": {"turn": "t", "place": "p"}, "output": "noted"},
     {"type": "text", "text": "three"},
 ]
 
@@ -60,6 +61,7 @@ def turn(name: str, parent: str = PARENT, chunks: tuple[str, ...] = CHUNKS, at: 
             for number, chunk in enumerate(chunks, 1)
         ),
         Closed(who=parent, turn=name, life="a", outcome="done", at=at + 8),
+        Responded(who=child, request_id=f"id-{name}", status="completed", at=at + 8),
         Ended(who=parent, turn=name, outcome="done", at=at + 9),
     ]
 
@@ -155,6 +157,21 @@ def test_an_interrupted_call_may_be_an_error_in_a_turn_that_was_killed() -> None
     assert judged(turn("t"), stored=stored).counts["transcripts_differ"] == 1
 
 
+def test_a_call_that_was_cut_off_in_its_input_may_lack_it() -> None:
+    parts = [PARTS[0], {**PARTS[1], "state": "output-error", "input": {}}, PARTS[2]]
+    killed = Killed(who=CHILD, wanted="stream", phase="stream", at=10.7)
+    verdict = judged([*turn("t"), killed], stored=[Message("assistant", parts)])
+    assert verdict.counts["transcripts_differ"] == 0
+
+
+def test_a_finish_hook_that_fires_twice_or_never_is_seen() -> None:
+    # FR-05
+    again = Responded(who=CHILD, request_id="id-t~1", status="completed", at=18.5)
+    assert found(judged([*turn("t"), again])) == {"responses_doubled": 1}
+    silent = [line for line in turn("t") if not isinstance(line, Responded)]
+    assert found(judged(silent)) == {"responses_missed": 1}
+
+
 def test_a_model_call_for_each_interruption_and_one_more_are_allowed() -> None:
     killed = Killed(who=CHILD, wanted="stream", phase="stream", at=10.7)
     lines = [*turn("t"), killed]
@@ -169,9 +186,8 @@ def test_a_model_call_for_each_interruption_and_one_more_are_allowed() -> None:
 )
 def test_a_turn_that_does_not_end_well_is_seen(outcome: str, key: str) -> None:
     lines = [line for line in turn("t") if not isinstance(line, Ended)]
-    if outcome:
-        lines.append(Ended(who=PARENT, turn="t", outcome=outcome, at=19))
-    assert found(judged(lines)) == {key: 1}
+    ends: list[Line] = [Ended(who=PARENT, turn="t", outcome=outcome, at=19)] if outcome else []
+    assert found(judged([*lines, *ends])) == {key: 1}
 
 
 def test_an_acknowledged_row_that_is_not_there_is_lost() -> None:
