@@ -191,7 +191,8 @@ def recover(
     if decision.persist:
         wreck.persist(session)
     counted = _replace(row, number=wreck.number, progress=wreck.progress, attempts=attempts)
-    return submissions.save(_decided(counted, decision, attempts, now_ms))
+    decided = _decided(counted, decision, attempts, now_ms)
+    return submissions.save(_replace(decided, owes_response=decided.is_final))
 
 
 def _decided(row: Submission, decision: Decision, attempts: Attempts, now_ms: int) -> Submission:

@@ -140,7 +140,8 @@ class Runs:
             message = _replace(message, parts=shown)
         if has_content(message.parts):
             self._session.save_message(keep_outcomes(message, self._session.get_message(message.id)))
-        row = self.end(_replace(run.row, number=run.stream.number), finish.outcome, finish.text)
+        row = _replace(run.row, number=run.stream.number, owes_response=run.has_setup)
+        row = self.end(row, finish.outcome, finish.text)
         if run.fiber_id:
             self._fibers.end(run.fiber_id)
         await self._ctx.flush()

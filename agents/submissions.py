@@ -86,6 +86,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         outcome: How it ended, for its readers.
         error: The text of the error, or the reason of the abort.
         created_at_ms, started_at_ms, ended_at_ms: When.
+        owes_response: It is final, and its hook has not come to an end yet.
     """
 
     root: str
@@ -109,6 +110,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_at_ms: int = 0
     started_at_ms: int = 0
     ended_at_ms: int = 0
+    owes_response: bool = False
 
     @property
     def request_id(self) -> str:
@@ -143,6 +145,7 @@ class Submissions:
         self._store = store
         self._now_ms = now_ms
         self._open: dict[str, Submission] | None = None
+        self._owing: list[Submission] = []
         self._seq = 0
 
     def add(self, root: str, request: bytes) -> Submission:
@@ -183,6 +186,11 @@ class Submissions:
         """What is in its slot: at most one, and after a crash the interrupted one."""
         return [row for row in self._rows.values() if row.status == "running"]
 
+    def owing(self) -> list[Submission]:
+        """The turns whose hook an earlier life still owes, in order."""
+        assert self._rows is not None
+        return sorted(self._owing, key=lambda row: row.ended_at_ms)
+
     def expired(self, ended_before_ms: int) -> list[Submission]:
         """The final turns that ended before that time."""
         rows = self._store.execute("SELECT body FROM cf_ai_chat_submissions").rows
@@ -203,6 +211,8 @@ class Submissions:
                 self._seq = max(self._seq, row.seq)
                 if not row.is_final:
                     self._open[row.root] = row
+                elif row.owes_response:
+                    self._owing.append(row)
         return self._open
 
     def _stored(self, root: str) -> Submission | None:

@@ -101,7 +101,7 @@ class TurnQueue:
         self._run: Run | None = None
         self._wake = asyncio.Event()
         self._lease: Lease | None = None
-        self._responses: deque[ChatResponse] = deque()
+        self._responses: deque[Submission] = deque()
         self._is_responding = False
         self._is_started = False
 
@@ -173,9 +173,10 @@ class TurnQueue:
             return
         run = self._run
         if run is None or run.row.root != row.root:
-            row = self._runs.end(_replace(row, is_cancelled=True), "aborted", reason)
+            row = _replace(row, is_cancelled=True, owes_response=row.started_at_ms > 0)
+            row = self._runs.end(row, "aborted", reason)
             await self._ctx.flush()
-            self._show_end(row, is_executed=row.started_at_ms > 0)
+            self._show_end(row)
         elif not run.is_ending:
             self._runs.update(run, is_cancelled=True, error=reason)
             run.abort(reason)
@@ -207,6 +208,7 @@ class TurnQueue:
         """Begin to take turns: once a life, when all fibers of interrupted runs were looked at."""
         for row in self._submissions.running():  # they have no fiber
             interrupt(self._ctx.store, self._session, self._submissions, row, self._ctx.clock.now_ms())
+        self._responses.extendleft(reversed(self._submissions.owing()))
         self._is_started = True
         self._begin_responding()
         self._ctx.spawn(self._take_turns(), "chat turns")
@@ -242,7 +244,7 @@ class TurnQueue:
         if run is None:
             row = self._submissions.get(root)
             assert row is not None
-            self._show_end(row, is_executed=False)
+            self._show_end(row)
             return
         run.task = asyncio.create_task(self._execute(run), name=f"turn {root}")
         try:
@@ -252,7 +254,7 @@ class TurnQueue:
         row = self._submissions.get(root)
         assert row is not None
         assert row.is_final, f"turn {root} left its slot as {row.status}"
-        self._show_end(row, is_executed=run.has_setup)
+        self._show_end(row)
 
     async def _execute(self, run: Run) -> None:
         """Run a turn to its end, whatever that is, and store it."""
@@ -289,27 +291,18 @@ class TurnQueue:
         run.has_setup = True
         return await run_steps(run.turn, inference)
 
-    def _show_end(self, row: Submission, *, is_executed: bool) -> None:
+    def _show_end(self, row: Submission) -> None:
         """Tell the readers of a turn, then the hook."""
         stream = self._logs.pop(row.root, None)
         if stream is not None:
             stream.finish(_ending(row))
-        if is_executed:
+        if row.owes_response:
             self._respond(row)
 
     # The hook
 
     def _respond(self, row: Submission) -> None:
-        message = self._session.get_message(row.message_id)
-        self._responses.append(
-            ChatResponse(
-                message=message if message is not None else UIMessage(row.message_id, "assistant", []),
-                request_id=row.request_id,
-                continuation=row.kind == "continue",
-                status=row.status,
-                error=row.error if row.status == "error" else None,
-            )
-        )
+        self._responses.append(row)
         self._begin_responding()
 
     def _begin_responding(self) -> None:
@@ -318,16 +311,35 @@ class TurnQueue:
             self._ctx.spawn(self._call_hook(), "on_chat_response")
 
     async def _call_hook(self) -> None:
-        """Call the hook for each turn that ended, one after another; the object stays awake for it."""
+        """Call the hook for each turn that ended, one after another; the object stays awake for it.
+
+        What a turn owes is part of its end, and paid in the commit of the hook's last writes: one that a death
+        interrupts is called again (FR-05).
+        """
+        await self._stay_awake()
         while self._responses:
+            row = self._responses.popleft()
             try:
-                answer = self._agent.on_chat_response(self._responses.popleft())
+                answer = self._agent.on_chat_response(self._response(row))
                 if inspect.isawaitable(answer):
                     await answer
             except Exception:
                 log.exception("%s: on_chat_response raised", self._ctx.id)
+            paid = self._submissions.get(row.root)
+            if paid is not None:
+                self._submissions.save(_replace(paid, owes_response=False))
         self._is_responding = False
         self._wake.set()
+
+    def _response(self, row: Submission) -> ChatResponse:
+        message = self._session.get_message(row.message_id)
+        return ChatResponse(
+            message=message if message is not None else UIMessage(row.message_id, "assistant", []),
+            request_id=row.request_id,
+            continuation=row.kind == "continue",
+            status=row.status,
+            error=row.error if row.status == "error" else None,
+        )
 
 
 def _ending(row: Submission) -> Ending:

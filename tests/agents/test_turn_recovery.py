@@ -58,6 +58,11 @@ class Fragile(Worker):
         return models["Worker"]
 
 
+class Hooked(Worker):
+    async def on_chat_response(self, response) -> None:
+        ran[f"response {response.status}"] += 1
+
+
 class Unrecovered(Worker):
     chat_recovery = False
 
@@ -126,6 +131,24 @@ def test_a_turn_killed_after_any_effect_is_one_gapless_stream_and_one_message(tm
         assert [message.role for message in messages] == ["user", "assistant"], f"killed after effect {at}"
         assert messages[1].text == "One moment. It is done.", f"killed after effect {at}"
         assert ran["work 1"] <= 1, f"killed after effect {at}"
+
+
+def test_the_hook_of_a_turn_is_called_once_wherever_its_agent_dies(tmp_path):
+    # FR-05: whatever makes a turn terminal, and in whichever moment the process then ends
+    async def main(cluster, at):
+        if at:
+            cluster.crash_at(at)
+        async with cluster.get(Hooked, "a").chat("go") as events:
+            await anext(events)
+            events.detach()
+        await cluster.advance(60)
+        return len(cluster.effects)
+
+    model = Scripted("Hello.")
+    effects = play(tmp_path / "calm", model, lambda cluster: main(cluster, 0))
+    for at in range(1, effects + 1):
+        play(tmp_path / str(at), model, lambda cluster, at=at: main(cluster, at))
+        assert ran == {"response completed": 1}, f"killed after effect {at} of {effects}"
 
 
 def test_a_turn_killed_in_each_of_its_steps_completes_and_runs_no_tool_twice(tmp_path):
