@@ -61,7 +61,7 @@ def turn(name: str, parent: str = PARENT, chunks: tuple[str, ...] = CHUNKS, at: 
             for number, chunk in enumerate(chunks, 1)
         ),
         Closed(who=parent, turn=name, life="a", outcome="done", at=at + 8),
-        Responded(who=child, request_id=f"id-{name}", status="completed", at=at + 8),
+        Responded(who=child, request_id=f"id-{name}", status="completed", at=at + 8, pid=7),
         Ended(who=parent, turn=name, outcome="done", at=at + 9),
     ]
 
@@ -166,8 +166,10 @@ def test_a_call_that_was_cut_off_in_its_input_may_lack_it() -> None:
 
 def test_a_finish_hook_that_fires_twice_or_never_is_seen() -> None:
     # FR-05
-    again = Responded(who=CHILD, request_id="id-t~1", status="completed", at=18.5)
+    again = Responded(who=CHILD, request_id="id-t~1", status="completed", at=18.5, pid=8)
     assert found(judged([*turn("t"), again])) == {"responses_doubled": 1}
+    killed = Killed(who=CHILD, pid=7, wanted="stream", phase="stream", at=18.01)
+    assert found(judged([*turn("t"), killed, again])) == {"responses_repeated": 1}
     silent = [line for line in turn("t") if not isinstance(line, Responded)]
     assert found(judged(silent)) == {"responses_missed": 1}
 
