@@ -96,10 +96,10 @@ class AlarmRunner:
         store = host.store
         assert store is not None
         self._write(slot)
-        await host.durable()
+        await host.gates.durable()
         try:
             assert host.object is not None
-            await stepped(host.object.alarm(AlarmInfo(retry_count=slot.retry_count)), host)
+            await stepped(host.object.alarm(AlarmInfo(retry_count=slot.retry_count)), host.gates)
             after = alarms.finished(read_slot(store))
         except Exception as error:
             host.check()
@@ -107,7 +107,7 @@ class AlarmRunner:
             fate = "it is tried again" if after.retry_count else "it was dropped after its last retry"
             log.exception("%s: its alarm raised %s; %s", host.id, type(error).__name__, fate)
         self._write(after)
-        await host.durable()
+        await host.gates.durable()
         return after
 
     def _told(self, slot: Slot) -> tuple[int | None, int]:
@@ -124,7 +124,7 @@ class AlarmRunner:
         assert store is not None
         self._host.check()
         write_slot(store, slot)
-        self._host.wrote(confirmed=True)
+        self._host.gates.wrote(confirmed=True)
 
 
 def _next_ms(slot: Slot) -> int | None:

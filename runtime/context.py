@@ -65,7 +65,7 @@ class Context:
 
         Source: https://developers.cloudflare.com/durable-objects/api/state/#blockconcurrencywhile
         """
-        return await self._host.block(fn)
+        return await self._host.gates.block(fn)
 
     def wait_until(self, work: Coroutine[Any, Any, Any]) -> None:
         """Keep the object alive for ``work``, at most 15 minutes; its error is logged."""
@@ -105,11 +105,11 @@ class Context:
 
     async def flush(self) -> None:
         """Make everything written so far durable, before something leaves the process."""
-        await self._host.durable()
+        await self._host.gates.durable()
 
     def commit(self) -> None:
         """Make everything written so far durable, on return; for writes that promise just that."""
-        self._host.commit_now()
+        self._host.gates.commit_now()
 
     def stub(self, cls: type[T], object_id: ObjectId) -> T:
         """A stub of any object."""

@@ -15,7 +15,7 @@ import asyncio
 import concurrent.futures
 import logging
 import os
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,9 +24,9 @@ import msgspec
 from runtime.alarms import AlarmRunner
 from runtime.context import Context
 from runtime.control import Ended, Evict, Evicted, Ping, Pong, Progressed, Watch, decode_ask
-from runtime.core.gates import InputGate, Limits
 from runtime.core.lifecycle import Busy, State, may_move, stays_awake
 from runtime.errors import ObjectReset, PerdureError
+from runtime.gates import Gates
 from runtime.instance import Platform
 from runtime.lease import Lease, open_lease
 from runtime.mailbox import MAILBOX_STEPS, Mailbox
@@ -34,7 +34,7 @@ from runtime.object import DurableObject
 from runtime.options import merged_options
 from runtime.storage.migrations import migrate, versions
 from runtime.storage.storage import Storage, prepare
-from runtime.storage.store import Session, Store
+from runtime.storage.store import Store
 from runtime.stretch import current_stretches, install_task_factory, stepped
 from runtime.wire import Activation, encode
 
@@ -42,10 +42,6 @@ __all__ = ["Host"]
 
 T = TypeVar("T")
 log = logging.getLogger("perdure")
-
-# D11: start-up and block_concurrency_while may take this long before the object is reset.
-BLOCK_SECONDS_MAX = 30.0
-ANNOUNCE_SECONDS_MAX = 20.0
 
 
 class Host:
@@ -59,9 +55,9 @@ class Host:
         self.options = merged_options(cls)
         self.folder = Path(activation.data_dir) / self.id.folder
         self.state = State.CREATED
-        self.gate = InputGate(Limits())
         self.alarms = AlarmRunner(self)
         self.mailbox = Mailbox(self, self.alarms)
+        self.gates = Gates(self, self.alarms, self.mailbox.admit)
         self.object: DurableObject | None = None
         self.store: Store | None = None
         self.lease: Lease | None = None
@@ -74,10 +70,7 @@ class Host:
         self.end_reason = ""
         self.is_watched = False
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._starting: asyncio.Future[None] | None = None
-        self._held: asyncio.Task[None] | None = None
-        self._is_confirmed = False
-        self._is_alarm_changed = False
+        self._starting: asyncio.Task[None] | None = None
         self._watchers: list[tuple[bool, concurrent.futures.Future[bytes]]] = []
         self._idle_task: asyncio.Task[None] | None = None
 
@@ -94,7 +87,7 @@ class Host:
         self.check()
         starting = self._starting
         if starting is None:
-            starting = self._starting = asyncio.ensure_future(self._start())
+            starting = self._starting = asyncio.create_task(self._start())
         try:
             await asyncio.shield(starting)
         finally:
@@ -123,12 +116,12 @@ class Host:
         self._move(State.STARTING)
         self.loop = asyncio.get_running_loop()
         install_task_factory(self.loop)
-        current_stretches.set(self)
-        self.gate.hold()
+        current_stretches.set(self.gates)
+        self.gates.input.hold()
         try:
             await self._open()
             self.object = self.cls(Context(self))
-            await self._limited(stepped(self.object.boot(), self))
+            await self.gates.limited(stepped(self.object.boot(), self.gates))
             self._move(State.ACTIVE)
             self._idle_task = self.loop.create_task(self._idle())
         except BaseException as error:
@@ -139,7 +132,7 @@ class Host:
                     self.reset("the start-up was interrupted")
             raise
         finally:
-            self.mailbox.admit(self.gate.release())
+            self.gates.release()
         self.alarms.resume()
 
     async def _open(self) -> None:
@@ -159,129 +152,15 @@ class Host:
             store.close(checkpoint=False)
             raise
         self.store = store
-        self.storage = Storage(store, self)
+        self.storage = Storage(store, self.gates)
         if is_new:
             text = msgspec.json.encode({"path": self.activation.path, "class": self.activation.cls.name})
             (self.folder / "id.json").write_bytes(text)
-
-    async def _limited(self, work: Awaitable[T]) -> T:
-        """Await ``work``; the object is reset when it takes longer than D11 allows."""
-        task = asyncio.ensure_future(work)
-        timer = asyncio.ensure_future(self.platform.clock.sleep(BLOCK_SECONDS_MAX))
-        try:
-            await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                self.reset(f"start-up or block_concurrency_while took longer than {BLOCK_SECONDS_MAX:g} s")
-                self.check()
-            return task.result()
-        finally:
-            timer.cancel()
-            task.cancel()
-
-    async def block(self, fn: Callable[[], Awaitable[T]]) -> T:
-        """``block_concurrency_while`` (D11)."""
-        self.gate.hold()
-        try:
-            return await self._limited(fn())
-        except ObjectReset:
-            raise
-        except Exception as error:
-            self.reset(f"block_concurrency_while raised {type(error).__name__}: {error}")
-            raise
-        finally:
-            self.mailbox.admit(self.gate.release())
-
-    # Stretches and the gate of the storage
-
-    @property
-    def is_dirty(self) -> bool:
-        """Whether a commit is due before anything else may run or leave."""
-        return self._held is not None or (self.store is not None and self.store.is_open_transaction)
-
-    def end(self) -> Generator[Any, None, None]:
-        """Commit the stretch that just ended."""
-        if self._held is None:
-            store = self.store
-            assert store is not None
-            if not self._is_confirmed and not self._is_alarm_changed:
-                # Only unconfirmed writes: nobody waits for them, the next turn of the loop commits.
-                assert self.loop is not None
-                self.loop.call_soon(self._commit_later)
-                return
-            if not self._is_alarm_changed or self.platform.keeping is None:
-                self._commit()
-                return
-            # A plain task: the announcement is the host's own work, not a stretch of the object.
-            self._held = asyncio.Task(self._announce_and_commit(), loop=self.loop)
-        yield from asyncio.shield(self._held).__await__()
-
-    async def _announce_and_commit(self) -> None:
-        try:
-            # Code that was resumed meanwhile may have set the alarm again.
-            while self._is_alarm_changed:
-                self._is_alarm_changed = False
-                await self.announce()
-            self._commit()
-        finally:
-            self._held = None
-
-    async def announce(self, session: Session | None = None) -> None:
-        """Tell the keeper the alarm slot as the open stretch, or ``session``, is about to commit it."""
-        if self.platform.keeping is None:
-            return
-        try:
-            await self.alarms.announce(ANNOUNCE_SECONDS_MAX, session)
-        except Exception as error:
-            self.reset(f"the keeper could not be told about the alarm: {error}")
-            raise
-
-    def _commit_later(self) -> None:
-        if self.store is not None and self.store.is_open_transaction and self._held is None:
-            try:
-                self._commit()
-            except PerdureError:
-                log.exception("%s: an unconfirmed write was lost", self.id)
-
-    def commit_now(self) -> None:
-        """Commit the stretch so far, without waiting for anything.
-
-        If it changed the alarm, the keeper is told afterwards; a death in between is made good at the next start,
-        which tells it again (``AlarmRunner.resume``).
-        """
-        self.check()
-        is_announcement_due = self._is_alarm_changed and self.platform.keeping is not None
-        if self.store is not None and self.store.is_open_transaction:
-            self._commit()
-            if is_announcement_due:
-                self.alarms.announce_later()
-
-    def _commit(self) -> None:
-        assert self.store is not None
-        self._is_confirmed = self._is_alarm_changed = False
-        try:
-            self.store.commit()
-        except BaseException as error:
-            self.reset(f"a write could not be made durable: {error}")
-            raise
 
     def check(self) -> None:
         """Raise ``ObjectReset`` once the instance has ended."""
         if self.state in (State.RESET, State.CLOSED, State.CLOSING):
             raise ObjectReset(f"{self.id} was reset: {self.end_reason or self.state}")
-
-    def wrote(self, *, confirmed: bool) -> None:
-        """A write joined the stretch."""
-        self._is_confirmed = self._is_confirmed or confirmed
-
-    async def durable(self) -> None:
-        """Resolves when all earlier confirmed writes are durable."""
-        self.check()
-        self._is_confirmed = True
-        await _Flush(self)
-
-    def alarm(self, at_ms: int | None) -> None:
-        """The alarm slot changed in this stretch."""
-        self._is_confirmed = self._is_alarm_changed = True
 
     # Being awake, and ending
 
@@ -293,6 +172,7 @@ class Host:
             background=len(self.background),
             leases=self.leases,
             alarm_running=self.alarms.is_running,
+            commits=int(self.gates.is_holding),
         )
 
     async def _idle(self) -> None:
@@ -313,6 +193,7 @@ class Host:
         self.end_reason = reason
         try:
             if self.store is not None:
+                self.store.commit()  # writes that nobody waits for
                 self.mailbox.forget_expired(self.store)
                 self.store.close(checkpoint=True)
         except PerdureError:
@@ -334,7 +215,7 @@ class Host:
     def _end(self, state: State) -> None:
         if self.state is not state:
             self._move(state)
-        for task in (*self.background, *self.spawned, self._idle_task):
+        for task in (*self.background, *self.spawned, self._idle_task, self._starting):
             if task is not None and task is not _current_task():
                 task.cancel()
         if self.lease is not None:
@@ -414,17 +295,6 @@ class HostLease:
             host.last_event_ms = host.platform.clock.now_ms()
             if host.leases == 0:
                 host.platform.hold_fibers(False)
-
-
-class _Flush:
-    """Awaiting it ends the stretch."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-
-    def __await__(self) -> Generator[Any, None, None]:
-        if self._host.is_dirty:
-            yield from self._host.end()
 
 
 def _current_task() -> asyncio.Task[Any] | None:

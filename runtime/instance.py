@@ -73,7 +73,29 @@ class Platform:
         self.service = service
 
 
-class Instance(Stretches, Protocol):
+class InstanceGates(Stretches, Protocol):
+    """What may pass into the object and out of it; see ``runtime.gates``."""
+
+    input: InputGate
+
+    def wrote(self, *, confirmed: bool) -> None:
+        """A write joined the stretch."""
+        ...
+
+    async def durable(self) -> None:
+        """Resolves when all earlier writes are durable."""
+        ...
+
+    def commit_now(self) -> None:
+        """Commit the stretch so far, without waiting for anything."""
+        ...
+
+    async def block(self, fn: Callable[[], Awaitable[T]]) -> T:
+        """Run ``fn`` with no other event delivered."""
+        ...
+
+
+class Instance(Protocol):
     """What the parts of a host may use of it. ``object`` is the user's instance once it was made."""
 
     activation: Activation
@@ -82,7 +104,6 @@ class Instance(Stretches, Protocol):
     platform: Platform
     folder: Path
     state: State
-    gate: InputGate
     object: Any
     store: Store | None
     storage: Storage
@@ -93,6 +114,11 @@ class Instance(Stretches, Protocol):
     end_reason: str
     lease: FolderLease | None
 
+    @property
+    def gates(self) -> InstanceGates:
+        """Its gates."""
+        ...
+
     async def started(self) -> None:
         """Make sure that the object has started."""
         ...
@@ -101,28 +127,12 @@ class Instance(Stretches, Protocol):
         """Raise ``ObjectReset`` once the instance has ended."""
         ...
 
-    def wrote(self, *, confirmed: bool) -> None:
-        """A write joined the stretch."""
-        ...
-
-    async def durable(self) -> None:
-        """Resolves when all earlier writes are durable."""
-        ...
-
 
 class OwnedInstance(Instance, Protocol):
-    """What the object's own context may ask besides."""
-
-    def commit_now(self) -> None:
-        """Commit the stretch so far, without waiting for anything."""
-        ...
+    """What the object's own context and the gates may ask besides."""
 
     def reset(self, reason: str) -> None:
         """End at once; whoever waits gets the reason."""
-        ...
-
-    async def block(self, fn: Callable[[], Awaitable[T]]) -> T:
-        """Run ``fn`` with no other event delivered."""
         ...
 
     async def keep_alive(self) -> Lease:

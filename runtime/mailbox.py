@@ -91,7 +91,9 @@ class Mailbox:
         assert task is not None
         self._tasks.add(task)
         try:
-            return await work()
+            reply = await work()
+            # The object may have swallowed the error that reset it; the answer is an error all the same.
+            return encode(failure_from(self._reset())) if self._was_reset() else reply
         except asyncio.CancelledError:
             if not self._was_reset():
                 raise
@@ -128,10 +130,10 @@ class Mailbox:
         host = self._host
         if host.state is not State.ACTIVE:
             await host.started()
-        current_stretches.set(host)
+        current_stretches.set(host.gates)
         ticket = next(self._tickets)
         host.last_event_ms = now = host.platform.clock.now_ms()
-        admission = host.gate.arrive(ticket, size, now)
+        admission = host.gates.input.arrive(ticket, size, now)
         if isinstance(admission, Overloaded):
             raise Unavailable(f"{host.id} is overloaded: {admission.reason}", retryable=False, overloaded=True)
         if admission:
@@ -145,7 +147,7 @@ class Mailbox:
                 raise Unavailable(f"{host.id} is overloaded: queued for too long", retryable=False, overloaded=True)
         finally:
             timer.cancel()
-            host.gate.leave(ticket)
+            host.gates.input.leave(ticket)
             self._waiting.pop(ticket, None)
         host.check()
 
@@ -168,7 +170,7 @@ class Mailbox:
                 self._store(frame.key, reply)
             return reply
 
-        return await stepped(method(), host)
+        return await stepped(method(), host.gates)
 
     async def _once(self, frame: CallFrame, function: Callable[..., Any], arguments: Any, named: Any) -> bytes:
         running = self._keyed.get(frame.key)
@@ -209,7 +211,7 @@ class Mailbox:
         query = "UPDATE cf_calls SET reply = ?, ended_at_ms = ? WHERE key = ?"
         if store.execute(query, (reply, now, key)).changed == 0:
             store.execute("INSERT INTO cf_calls VALUES (?, ?, ?)", (key, reply, now))
-        self._host.wrote(confirmed=True)
+        self._host.gates.wrote(confirmed=True)
 
     def forget_expired(self, store: Store) -> None:
         """Delete stored results that nobody may ask for any more."""
@@ -237,7 +239,7 @@ class Mailbox:
             generator = function(host.object, *arguments, **named)
             while True:
                 try:
-                    item = await stepped(generator.__anext__(), host)
+                    item = await stepped(generator.__anext__(), host.gates)
                 except StopAsyncIteration:
                     return
                 yield encode(Returned(encode_value(item, what=f"an item of {host.id}.{frame.method}")))
@@ -252,7 +254,7 @@ class Mailbox:
             self.streams -= 1
             host.last_event_ms = host.platform.clock.now_ms()
             if generator is not None and hasattr(generator, "aclose"):
-                await stepped(generator.aclose(), host)
+                await stepped(generator.aclose(), host.gates)
 
     def fail_all(self) -> None:
         """The object was reset: end every call under way; each answers with the reason."""

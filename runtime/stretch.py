@@ -3,7 +3,8 @@
 A stretch is what runs between two awaits that really wait. The host does not hand a coroutine to the event loop; it
 steps it, and whenever the coroutine yields (or ends) the writes of that stretch are committed before anything else
 runs. So the rule of the output gate, nothing leaves before the write under it is durable, holds by construction:
-a reply is made after the last stretch, and calls that we make ourselves ask ``Stretches.flush`` first.
+a reply is made after the last stretch, and calls that we make ourselves ask ``Stretches.flush`` first. The input gate
+is kept at the same place: a coroutine is stepped on only while its object is open to it.
 
 Tasks that user code spawns are stepped the same way, through the loop's task factory.
 """
@@ -11,18 +12,43 @@ Tasks that user code spawns are stepped the same way, through the loop's task fa
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import types
 from collections.abc import Coroutine, Generator
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["Stretches", "current_stretches", "flush_current", "install_task_factory", "stepped"]
+__all__ = [
+    "Committed",
+    "Stretches",
+    "current_stretches",
+    "flush_current",
+    "install_task_factory",
+    "plain_task",
+    "stepped",
+]
 
 T = TypeVar("T")
 
 
+class Committed(asyncio.Future[None]):
+    """Resolves when the commit is done for which the object holds everything else up.
+
+    A coroutine that awaits it goes on within the very step that ends the hold, before any other is let in.
+    """
+
+
 class Stretches(Protocol):
     """The host's side: knows whether a stretch has written, and ends it."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the running coroutine must wait before it goes on."""
+        ...
+
+    def opened(self) -> Generator[Any, None, None]:
+        """Wait until ``is_closed`` may have changed."""
+        ...
 
     @property
     def is_dirty(self) -> bool:
@@ -30,7 +56,7 @@ class Stretches(Protocol):
         ...
 
     def end(self) -> Generator[Any, None, None]:
-        """Commit the stretch; yields only while a commit has to wait (an alarm's announcement)."""
+        """Commit the stretch; yields, a ``Committed``, only while a commit has to wait (an alarm's announcement)."""
         ...
 
 
@@ -48,6 +74,11 @@ def stepped(coroutine: Coroutine[Any, Any, T], stretches: Stretches) -> Generato
     error: BaseException | None = None
     try:
         while True:
+            while stretches.is_closed:
+                try:
+                    yield from stretches.opened()
+                except asyncio.CancelledError as cancelled:
+                    error = cancelled
             try:
                 if error is None:
                     waited = coroutine.send(value)
@@ -64,16 +95,27 @@ def stepped(coroutine: Coroutine[Any, Any, T], stretches: Stretches) -> Generato
                     yield from stretches.end()
                 raise
             value = None
-            try:
-                if stretches.is_dirty:
+            if stretches.is_dirty:
+                try:
                     yield from stretches.end()
+                except asyncio.CancelledError as cancelled:
+                    # As the loop does it: what the coroutine waits for is cancelled with it.
+                    if waited is not None:
+                        waited.cancel()
+                    error = cancelled
+                    continue
+                if isinstance(waited, Committed):
+                    continue  # it awaited just that
+            try:
                 value = yield waited
             except GeneratorExit:
                 raise
             except BaseException as thrown_in:
                 error = thrown_in
     finally:
-        coroutine.close()
+        # It may refuse to be closed, by an await in a ``finally``; the error that closes it is the one to see.
+        with contextlib.suppress(Exception):
+            coroutine.close()
 
 
 def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
@@ -84,15 +126,28 @@ def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
     def factory(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
         context = options.get("context")
         stretches = context.get(current_stretches) if context is not None else current_stretches.get()
-        if stretches is not None and asyncio.iscoroutine(coroutine):
-            name = getattr(coroutine, "__qualname__", "task")
-            coroutine = stepped(coroutine, stretches)
-            # A generator-based coroutine has no qualified name of its own; keep the user's for debuggers.
-            options.setdefault("name", options.pop("name", None) or name)
-        return asyncio.Task(coroutine, loop=loop, **options)
+        if stretches is None or not asyncio.iscoroutine(coroutine):
+            return asyncio.Task(coroutine, loop=loop, **options)
+        # The steps have no qualified name of their own; keep the user's for debuggers.
+        options["name"] = options.get("name") or getattr(coroutine, "__qualname__", None)
+        task = asyncio.Task(_awaited(stepped(coroutine, stretches)), loop=loop, **options)
+        # Cancelled before its first step, it would be reported as never awaited.
+        task.add_done_callback(lambda _: coroutine.close())
+        return task
 
     factory.is_stepping = True  # type: ignore[attr-defined]
     loop.set_task_factory(factory)
+
+
+async def _awaited(steps: Any) -> Any:  # the steps are a generator; from Python 3.12 on a task takes none
+    return await steps
+
+
+def plain_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """A task of the host's own, whoever starts it: no stretch of the object, and never suspended by its gates."""
+    context = contextvars.copy_context()
+    context.run(current_stretches.set, None)
+    return asyncio.get_running_loop().create_task(work, context=context)
 
 
 @types.coroutine

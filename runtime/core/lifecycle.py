@@ -56,6 +56,7 @@ class Busy(msgspec.Struct, frozen=True, kw_only=True):
     background: int = 0
     leases: int = 0
     alarm_running: bool = False
+    commits: int = 0
 
 
 def stays_awake(busy: Busy) -> str:
@@ -66,5 +67,6 @@ def stays_awake(busy: Busy) -> str:
         "wait_until": busy.background,
         "keep-alive": busy.leases,
         "alarm": int(busy.alarm_running),
+        "commit": busy.commits,
     }
     return ", ".join(f"{count} {name}" for name, count in reasons.items() if count)
