@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 # Turns come in bursts: between two of them the alarm stays.
 CLEAR_SECONDS = 5.0
+# Moving an alarm costs a message to the keeper; none of the needs is exact.
+SLACK_SECONDS = 1.0
 
 
 class KeepAlive:
@@ -29,6 +31,7 @@ class KeepAlive:
         self._ctx = ctx
         self._interval = options.keep_alive_interval
         self._scan_at: float | None = None
+        self._wake_at: float | None = None
         self._leases = 0
 
     async def acquire(self) -> Lease:
@@ -37,9 +40,9 @@ class KeepAlive:
         self._leases += 1
         try:
             due = self._now() + self._interval
-            armed = await self._ctx.storage.get_alarm()
+            armed = await self._ctx.slot.get_alarm()
             if armed is None or armed > due:
-                await self._ctx.storage.set_alarm(due)
+                await self._ctx.slot.set_alarm(due)
         except BaseException:
             lease.release()
             raise
@@ -70,14 +73,26 @@ class KeepAlive:
         if self._scan_at is not None:
             await self.rearm()
 
+    async def wake_at(self, at_ms: int | None) -> None:
+        """Have an alarm at that time too, in place of the one that was asked for before.
+
+        An alarm that comes earlier is left alone: when it fires, or the last lease is gone, this need is looked at.
+        """
+        self._wake_at = None if at_ms is None else at_ms / 1000
+        if self._wake_at is not None:
+            armed = await self._ctx.slot.get_alarm()
+            if armed is None or armed > self._wake_at:
+                await self._ctx.slot.set_alarm(self._wake_at)
+
     async def rearm(self) -> None:
         """Set the alarm to the earliest need; clear it if there is none."""
-        needs = [at for at in (self._scan_at, self._now() + self._interval if self._leases else None) if at is not None]
-        armed = await self._ctx.storage.get_alarm()
-        if needs and (armed is None or armed > min(needs)):
-            await self._ctx.storage.set_alarm(min(needs))
+        lease_at = self._now() + self._interval if self._leases else None
+        needs = [at for at in (self._scan_at, lease_at, self._wake_at) if at is not None]
+        armed = await self._ctx.slot.get_alarm()
+        if needs and (armed is None or abs(armed - min(needs)) > SLACK_SECONDS):
+            await self._ctx.slot.set_alarm(min(needs))
         elif not needs and armed is not None:
-            await self._ctx.storage.delete_alarm()
+            await self._ctx.slot.delete_alarm()
 
     def _now(self) -> float:
         return self._ctx.clock.now_ms() / 1000

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from runtime.calls import current_call
 from runtime.clock import Clock
+from runtime.errors import UsageError
 from runtime.ids import ObjectId
 from runtime.instance import Lease, OwnedInstance, Service
 from runtime.storage.migrations import migrate
-from runtime.storage.storage import Storage
+from runtime.storage.storage import Gate, Storage
 from runtime.storage.store import Store
 from runtime.stub import make_stub
 
@@ -24,6 +26,25 @@ log = logging.getLogger("perdure")
 
 # D5: the platform's bound on work after the reply.
 WAIT_UNTIL_SECONDS_MAX = 900.0
+
+
+class SubAgentStorage(Storage):
+    """The storage of a sub-agent: all but the alarm slot, of which there is one a root (runtime D29)."""
+
+    def set_alarm(self, when: float | datetime, *, allow_unconfirmed: bool = False) -> Awaitable[None]:
+        """Refused.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError(
+            "a sub-agent has no alarm of its own: set it in the root and let its handler call this agent, "
+            "or run the work as a fiber"
+        )
+
+    def get_alarm(self) -> Awaitable[float | None]:
+        """None: there is no slot."""
+        return _nothing()
 
 
 class Context:
@@ -41,7 +62,11 @@ class Context:
         self._host = host
         assert host.store is not None
         self.store: Store = host.store
-        self.storage: Storage = host.storage
+        # The alarm slot, for the framework: in a sub-agent, user code has none.
+        self.slot: Storage = host.storage
+        self.storage: Storage = (
+            host.storage if host.id.parent is None else SubAgentStorage(host.store, cast("Gate", host))
+        )
         self.id: ObjectId = host.id
         self.clock: Clock = host.platform.clock
         self.folder: Path = host.folder
@@ -135,3 +160,7 @@ class Context:
         self._host.spawned.add(task)
         task.add_done_callback(self._host.spawned.discard)
         return task
+
+
+async def _nothing() -> None:
+    """What an empty slot holds."""
