@@ -18,7 +18,7 @@ Rows are in memory while they are not final. Nothing here commits: writes belong
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -40,8 +40,6 @@ __all__ = [
 
 SUBMISSION_STEPS = ("CREATE TABLE cf_ai_chat_submissions (id VARCHAR PRIMARY KEY, body BLOB NOT NULL)",)
 
-# A caller that repeats its keyed call gets the stored outcome for as long as any other keyed call does.
-KEPT_MS = 24 * 3600 * 1000
 FINAL = frozenset(("completed", "aborted", "error"))
 
 Status: TypeAlias = Literal["pending", "running", "completed", "aborted", "error"]
@@ -87,6 +85,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         error: The text of the error, or the reason of the abort.
         created_at_ms, started_at_ms, ended_at_ms: When.
         owes_response: It is final, and its hook has not come to an end yet.
+        is_swept: It is final, and its events are not kept any more.
     """
 
     root: str
@@ -111,6 +110,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     started_at_ms: int = 0
     ended_at_ms: int = 0
     owes_response: bool = False
+    is_swept: bool = False
 
     @property
     def request_id(self) -> str:
@@ -121,6 +121,14 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_final(self) -> bool:
         """Whether nothing will run any more."""
         return self.status in FINAL
+
+
+class Ended(NamedTuple):
+    """A final turn, in memory."""
+
+    at_ms: int
+    is_swept: bool
+    owes_response: bool
 
 
 def run_id(root: str, run: int) -> str:
@@ -145,6 +153,7 @@ class Submissions:
         self._store = store
         self._now_ms = now_ms
         self._open: dict[str, Submission] | None = None
+        self._ended: dict[str, Ended] = {}
         self._owing: list[Submission] = []
         self._seq = 0
 
@@ -166,6 +175,7 @@ class Submissions:
         assert changed == 1, f"{changed} rows of turn {row.root}"
         if row.is_final:
             self._rows.pop(row.root, None)
+            self._ended[row.root] = _ended(row)
         else:
             self._rows[row.root] = row
         return row
@@ -191,16 +201,15 @@ class Submissions:
         assert self._rows is not None
         return sorted(self._owing, key=lambda row: row.ended_at_ms)
 
-    def expired(self, ended_before_ms: int) -> list[Submission]:
-        """The final turns that ended before that time."""
-        rows = self._store.execute("SELECT body FROM cf_ai_chat_submissions").rows
-        ended = (_decoded(body) for (body,) in rows)
-        return [row for row in ended if row.is_final and row.ended_at_ms < ended_before_ms]
+    def ended(self) -> dict[str, Ended]:
+        """The final turns by root, as far as the sweep needs to know them."""
+        assert self._rows is not None
+        return self._ended
 
-    def forget(self, roots: list[str]) -> None:
-        """Remove final rows."""
-        for root in roots:
-            self._store.execute("DELETE FROM cf_ai_chat_submissions WHERE id = ?", (root,))
+    def forget(self, root: str) -> None:
+        """Remove a final row."""
+        self._store.execute("DELETE FROM cf_ai_chat_submissions WHERE id = ?", (root,))
+        del self._ended[root]
 
     @property
     def _rows(self) -> dict[str, Submission]:
@@ -211,13 +220,19 @@ class Submissions:
                 self._seq = max(self._seq, row.seq)
                 if not row.is_final:
                     self._open[row.root] = row
-                elif row.owes_response:
+                    continue
+                self._ended[row.root] = _ended(row)
+                if row.owes_response:
                     self._owing.append(row)
         return self._open
 
     def _stored(self, root: str) -> Submission | None:
         found = self._store.execute("SELECT body FROM cf_ai_chat_submissions WHERE id = ?", (root,)).rows
         return _decoded(found[0][0]) if found else None
+
+
+def _ended(row: Submission) -> Ended:
+    return Ended(row.ended_at_ms, row.is_swept, row.owes_response)
 
 
 def _decoded(body: object) -> Submission:

@@ -19,7 +19,7 @@ from agents.streams import STREAM_STEPS
 from agents.submissions import SUBMISSION_STEPS
 from agents.tools import Workspace, check_tools
 from agents.turn_queue import ChatResponse, TurnQueue
-from runtime import CancelToken, Context, caller_side, idempotent, not_callable
+from runtime import AlarmInfo, CancelToken, Context, caller_side, idempotent, not_callable
 from runtime.errors import UsageError
 
 __all__ = ["Think"]
@@ -51,14 +51,20 @@ class Think(Agent):
         ctx.migrate("think", THINK_STEPS)
         self.workspace = Workspace(ctx.storage.sql, now_ms=ctx.clock.now_ms)
         self.session = Session(ctx.store, ctx.clock.now_ms)
-        self._turns = TurnQueue(self, ctx, self.session, self._fibers, self._awake.acquire)
+        self._turns = TurnQueue(self, ctx, self.session, self._fibers, self._awake)
 
     @not_callable
     async def boot(self) -> None:
         """Interrupted work and the agent's own start first, then turns are taken."""
         reach_models(self.ctx)
         await super().boot()
-        self._turns.start()
+        await self._turns.start()
+
+    @not_callable
+    async def alarm(self, info: AlarmInfo) -> None:
+        """The agent's one alarm: also sweeps the events of turns that ended long ago."""
+        await self._turns.sweep()
+        await super().alarm(info)
 
     # For the subclass
 

@@ -16,7 +16,7 @@ import contextlib
 import inspect
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable
 from typing import Protocol
 
 import msgspec
@@ -25,6 +25,7 @@ from agents.core.turn import FinishTurn
 from agents.errors import UnknownTurn
 from agents.prompts import Prompting, WorkspaceTools, prepare
 from agents.recovery import FIBER_PREFIX, TurnFibers, interrupt, recover
+from agents.retention import sweep
 from agents.runs import Run, Runs
 from agents.sessions.messages import UIMessage, message_to_object
 from agents.sessions.session import Session
@@ -34,7 +35,7 @@ from agents.turns import current_turn, error_text, run_steps
 from fibers import RecoveredFiber
 from runtime import Context, Lease
 
-__all__ = ["ChatAgent", "ChatResponse", "TurnQueue"]
+__all__ = ["Awake", "ChatAgent", "ChatResponse", "TurnQueue"]
 
 log = logging.getLogger("perdure")
 
@@ -69,6 +70,18 @@ class ChatAgent(Prompting, Protocol):
         ...
 
 
+class Awake(Protocol):
+    """What keeps an agent awake, and wakes it; ``agents.keepalive.KeepAlive`` is one."""
+
+    async def acquire(self) -> Lease:
+        """Hold the agent awake and watched."""
+        ...
+
+    async def wake_at(self, at_ms: int | None) -> None:
+        """Have an alarm at that time too, in place of the one that was asked for before."""
+        ...
+
+
 class TurnQueue:
     """The turns of one agent.
 
@@ -77,7 +90,7 @@ class TurnQueue:
         ctx: Its context.
         session: Its conversation.
         fibers: The fibers of its turns.
-        keep_alive: Takes a lease on the agent.
+        awake: The agent's leases and its alarm.
     """
 
     def __init__(
@@ -86,11 +99,11 @@ class TurnQueue:
         ctx: Context,
         session: Session,
         fibers: TurnFibers,
-        keep_alive: Callable[[], Awaitable[Lease]],
+        awake: Awake,
     ) -> None:
         self._agent = agent
         self._ctx = ctx
-        self._keep_alive = keep_alive
+        self._awake = awake
         self._session = session
         self._submissions = Submissions(ctx.store, ctx.clock.now_ms)
         self._fibers = fibers
@@ -154,7 +167,7 @@ class TurnQueue:
 
     async def _stay_awake(self) -> None:
         if self._lease is None:
-            lease = await self._keep_alive()
+            lease = await self._awake.acquire()
             if self._lease is None:
                 self._lease = lease
             else:
@@ -204,14 +217,19 @@ class TurnQueue:
         self._fibers.end(fiber.id)
         await self._ctx.flush()
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Begin to take turns: once a life, when all fibers of interrupted runs were looked at."""
         for row in self._submissions.running():  # they have no fiber
             interrupt(self._ctx.store, self._session, self._submissions, row, self._ctx.clock.now_ms())
         self._responses.extendleft(reversed(self._submissions.owing()))
         self._is_started = True
         self._begin_responding()
+        await self.sweep()
         self._ctx.spawn(self._take_turns(), "chat turns")
+
+    async def sweep(self) -> None:
+        """Remove what is not kept any more, and see to the next sweep (recovery S1)."""
+        await self._awake.wake_at(sweep(self._ctx.store, self._submissions, self._ctx.clock.now_ms))
 
     # The slot
 
@@ -219,10 +237,8 @@ class TurnQueue:
         while True:
             row = next(iter(self._submissions.pending()), None)
             if row is None:
-                if self._lease is not None and not self._is_responding:
-                    self._lease.release()
-                    self._lease = None
                 self._wake.clear()
+                await self._rest()
                 await self._wake.wait()
                 continue
             try:
@@ -232,6 +248,13 @@ class TurnQueue:
                 # What a turn itself raises became its outcome: here the storage failed, and nothing can be promised.
                 log.exception("%s: turn %s could not be stored", self._ctx.id, row.root)
                 self._ctx.abort(f"turn {row.root} could not be stored: {error}")
+
+    async def _rest(self) -> None:
+        """The queue is empty: what kept the agent awake is let go."""
+        await self.sweep()
+        if self._lease is not None and not self._is_responding and not self._submissions.pending():
+            self._lease.release()
+            self._lease = None
 
     async def _take(self, root: str) -> None:
         """Give a submission its slot and wait until it is over."""
