@@ -73,7 +73,7 @@ async def inspect_object(data_dir: Path, target: Target, *, as_json: bool) -> in
                 found = await _asked(cluster, target.object_id)
     if found is None:
         found = inspect_files(folder)
-    facts = {"object": str(target.object_id), "state": str(pong.state) if pong else "asleep", "folder": str(folder)}
+    facts = {"object": str(target.object_id), "status": str(pong.state) if pong else "asleep", "folder": str(folder)}
     if pong is not None:
         facts |= {"pid": str(pong.pid), "epoch": str(pong.epoch), "doing": pong.busy or "nothing"}
     if as_json:
