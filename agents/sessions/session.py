@@ -26,7 +26,7 @@ TABLE = (
     "parent_id VARCHAR, role VARCHAR NOT NULL, content VARCHAR NOT NULL, created_at_ms BIGINT NOT NULL, seq BIGINT)"
 )
 SESSION_STEPS = (TABLE,)
-# A path that is longer was damaged into a circle (sessions S4).
+# Sessions S4.
 DEPTH_MAX = 10_000
 
 
@@ -59,8 +59,10 @@ class Session:
         if self._path is None:
             entries = self._entries
             path: list[UIMessage] = []
+            seen: set[str] = set()
             at = self._leaf()
-            while at is not None and len(path) < DEPTH_MAX:
+            while at is not None and at.id not in seen and len(seen) < DEPTH_MAX:
+                seen.add(at.id)
                 if at.message is not None:
                     path.append(at.message)
                 at = entries.get(at.parent_id) if at.parent_id is not None else None
