@@ -18,7 +18,7 @@ class Speaker(Think):
         """Frames and rows in storage."""
         tables = ("cf_ai_chat_stream_chunks", "cf_ai_chat_submissions")
         found = [self.ctx.store.execute(f"SELECT count(*) FROM {table}").rows[0][0] for table in tables]
-        return found[0], found[1]
+        return found[0], found[1]  # type: ignore[return-value]  # two counts
 
 
 def play(tmp_path, main):
