@@ -43,10 +43,10 @@ class Side:
 
     def __init__(self, store=None, number=0):
         self.store = store or SlowStore()
-        self.log = StreamLog(self.store, "root", number)
+        self.log = StreamLog(self.store, "root", number)  # pyright: ignore[reportArgumentType]  # a store that is slow to append
         self.commits = 0
         loop = asyncio.get_running_loop()
-        self.writer = StreamWriter(self.store, self.log, "root", lambda: round(loop.time() * 1000), self._committed)
+        self.writer = StreamWriter(self.store, self.log, "root", lambda: round(loop.time() * 1000), self._committed)  # pyright: ignore[reportArgumentType]  # a store that is slow to append
 
     def _committed(self):
         self.commits += 1
