@@ -1,12 +1,19 @@
-"""Sub-agents: an agent's children, each an actor and a database file of its own on the root's node."""
+"""Sub-agents: an agent's children, each an actor and a database file of its own on the root's node.
+
+The registry's row is durable before the child exists, so no child is without one; a child that is new and does not
+start loses it again. Callers who want the same child wait for each other: whether it is new, and whether the row goes,
+is decided once.
+"""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, cast
+import asyncio
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 
-from runtime import Context, kebab
+from runtime import Context, ObjectId, kebab
 from runtime.errors import PerdureError, UsageError
 
 __all__ = ["SUBAGENT_STEPS", "PathStep", "SubAgentRow", "SubAgents"]
@@ -39,6 +46,8 @@ class SubAgents:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
+        # A lock lives as long as somebody holds it or waits for it.
+        self._opening: WeakValueDictionary[ObjectId, asyncio.Lock] = WeakValueDictionary()
 
     async def get(self, cls: type[T], name: str) -> T:
         """The stub of a child that has started; created on first use (subagents S1).
@@ -53,19 +62,24 @@ class SubAgents:
             )
         child_id = self._ctx.id.child(class_name, name)
         child = self._ctx.stub(cls, child_id)
+        lock = self._opening.setdefault(child_id, asyncio.Lock())
+        async with lock:
+            await self._start(class_name, name, child)
+        return child
+
+    async def _start(self, class_name: str, name: str, child: Any) -> None:  # a stub
         is_new = not self.has(class_name, name)
         if is_new:
             row = (class_name, name, self._ctx.clock.now_ms())
             self._ctx.store.execute("INSERT INTO cf_agents_sub_agents VALUES (?, ?, ?)", row)
             await self._ctx.flush()
         try:
-            await cast("Any", child).perdure_started()
+            await child.perdure_started()
         except PerdureError:
             if is_new:
                 query = "DELETE FROM cf_agents_sub_agents WHERE class_name = ? AND name = ?"
                 self._ctx.store.execute(query, (class_name, name))
             raise
-        return child
 
     def has(self, cls: type | str, name: str) -> bool:
         """Whether there is such a child."""
