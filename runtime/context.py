@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from runtime.calls import current_call
 from runtime.clock import Clock
@@ -15,7 +15,7 @@ from runtime.errors import UsageError
 from runtime.ids import ObjectId
 from runtime.instance import Lease, OwnedInstance, Service
 from runtime.storage.migrations import migrate
-from runtime.storage.storage import Storage
+from runtime.storage.storage import Gate, Storage
 from runtime.storage.store import Store
 from runtime.stub import make_stub
 
@@ -64,7 +64,10 @@ class Context:
         self.store: Store = host.store
         # The alarm slot, for the framework: in a sub-agent, user code has none.
         self.slot: Storage = host.storage
-        self.storage: Storage = host.storage if host.id.parent is None else SubAgentStorage(host.store, host.gates)
+        # The instance's gates are its storage's gate; the seam shows only what contexts use of them.
+        self.storage: Storage = (
+            host.storage if host.id.parent is None else SubAgentStorage(host.store, cast("Gate", host.gates))
+        )
         self.id: ObjectId = host.id
         self.clock: Clock = host.platform.clock
         self.folder: Path = host.folder
