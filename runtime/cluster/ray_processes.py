@@ -87,7 +87,9 @@ def _has_open_in(pid: int, session_dir: str) -> bool:
         listed = subprocess.run(["lsof", "-p", str(pid)], capture_output=True, text=True, check=False)
         return session_dir in listed.stdout
     try:
-        links = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")]
+        # Closed also when the process ends in the middle of it.
+        with os.scandir(f"/proc/{pid}/fd") as entries:
+            links = [os.readlink(entry.path) for entry in entries]
     except OSError:  # ended meanwhile, or somebody else's
         return False
     return any(link.startswith(session_dir) for link in links)
