@@ -43,6 +43,10 @@ acked_lost      rows that somebody was told are durable and that are not there
 text_lost, text_doubled  words of a turn that were not shown or stored, or more than once
 tools_rerun     tool calls whose result was settled and that ran again
 two_writers     writes under an older lease behind one under a newer
+extra_model_calls  calls of a model beyond those of undisturbed turns; one for each interruption, and one more, is
+                allowed, and what is above that is model_calls_over
+responses_repeated  hooks of ended turns that a death cut off and that were called again; any other repeat is wrong
+stuck           turns that did not end within 90 s
 
 --break switches one protection off from outside, in the agents' own processes, to show that the checks see it:
 journal (events are shown before they are stored), dedupe (repeated calls and turns run again), fence (nobody takes the
@@ -79,6 +83,8 @@ async def run(folder: Path, kills: int, seed: int) -> tuple[dict[str, object], l
     lines = list(read(history_file()))
     requests = [msgspec.json.decode(line)["request_id"] for line in count_file().read_bytes().splitlines()]
     verdict = checks.judge(lines, state, requests, UNDISTURBED)
+    for failure in workload.failures:
+        verdict.add("unreachable", 1, failure)
     missed = {phase: share for phase, share in shares(kills).items() if killer.hits[phase] < min(share, 10)}
     for phase, share in missed.items():
         verdict.add("phases_missed", 1, f"{phase} was hit {killer.hits[phase]} times instead of {share}")

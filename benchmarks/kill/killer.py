@@ -22,7 +22,8 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from benchmarks.common import say
 from benchmarks.kill.application import Ledger
@@ -83,7 +84,7 @@ class Killer:
         self._random = random.Random(f"killer {seed}")
         self._raylet = ThisRaylet()
         self._last: dict[str, float] = {}
-        self._aims: dict[str, Callable[[], Awaitable[object]]] = {
+        self._aims: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "stream": self._stream,
             "parent": self._parent,
             "tool": self._tool,
@@ -102,7 +103,7 @@ class Killer:
         misses = 0
         while (wanted := self._plan.next(self.hits)) is not None and misses < self._plan.kills:
             before, began = self.hits.total(), time.monotonic()
-            await self._aims[wanted]()
+            await self._workload.spawn(self._aims[wanted]())
             misses += wanted != "rival" and self.hits.total() == before
             took = time.monotonic()
             await self._rest()
@@ -217,17 +218,19 @@ class Killer:
         if await self._kill(str(KEEPER_ID), Process.of("keeper", pong.pid), "keeper"):
             began = time.monotonic()
             # Another death while it is away would be two at a time.
-            await self._keeper_back(pong.pid)
-            self.keeper_seconds.append(time.monotonic() - began)
+            if await self._is_keeper_back(pong.pid):
+                self.keeper_seconds.append(time.monotonic() - began)
 
-    async def _keeper_back(self, dead: int) -> None:
-        async with asyncio.timeout(AIM_SECONDS_MAX):
-            while True:
-                with contextlib.suppress(Unavailable):
-                    pong = await self._cluster.ping(KEEPER_ID)
-                    if pong is not None and pong.pid != dead:
-                        return
-                await asyncio.sleep(0.01)
+    async def _is_keeper_back(self, dead: int) -> bool:
+        deadline = time.monotonic() + AIM_SECONDS_MAX
+        while time.monotonic() < deadline:
+            with contextlib.suppress(Unavailable):
+                pong = await self._cluster.ping(KEEPER_ID)
+                if pong is not None and pong.pid != dead:
+                    return True
+            await asyncio.sleep(0.01)
+        self._workload.failures.append(f"the keeper did not come back within {AIM_SECONDS_MAX:g} s")
+        return False
 
     async def _rival(self) -> None:
         await self._workload.add(Ledger, "main", self._workload.fresh("r"))
@@ -264,11 +267,12 @@ class Killer:
         if who == str(KEEPER_ID):
             return "keeper"
         last = self._last.get(who, 0.0)
-        if at - last < AGAIN_SECONDS_MAX and self._observer.shown_at.get(who, 0.0) <= last:
+        is_child = " > Writer/" in who
+        if is_child and at - last < AGAIN_SECONDS_MAX and self._observer.shown_at.get(who, 0.0) <= last:
             return "recovery"
         announced = self._observer.lives[pid].phase
         if announced in ("start_up", "tool", "commit", "checkpoint", "hibernation", "alarm"):
             return announced
         if is_open:
-            return "stream" if " > Writer/" in who else "parent"
+            return "stream" if is_child else "parent"
         return "other"

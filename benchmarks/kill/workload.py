@@ -47,13 +47,14 @@ class Workload:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stop = asyncio.Event()
         self._count = 0
+        self.failures: list[str] = []
         self.starters: list[str] = []
 
     # What the killer starts
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run something beside; ``finish`` waits for it."""
-        task = asyncio.ensure_future(work)
+        """Run something beside; ``finish`` waits for it. What it raises becomes one of the ``failures``."""
+        task = asyncio.ensure_future(self._noted(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -108,9 +109,15 @@ class Workload:
         """Let everything come to its end; each of the callers has a deadline of its own."""
         self._stop.set()
         while self._tasks:
-            done, _ = await asyncio.wait(set(self._tasks))
-            for task in done:
-                task.result()
+            await asyncio.wait(set(self._tasks))
+
+    async def _noted(self, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            await work
+        except (PerdureError, TimeoutError) as error:
+            text = f"{getattr(work, '__qualname__', 'a caller')}: {type(error).__name__}: {error}"
+            say(f"  {text}")
+            self.failures.append(text)
 
     async def _take_turns(self, name: str) -> None:
         number = 0
