@@ -21,7 +21,10 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="perdure",
-    help="Durable agents on Ray. TARGET is app.py:Class/name, module:Class/name, or Class/name of one that exists.",
+    help=(
+        "Durable agents on Ray. TARGET is app.py:Class/name, module:Class/name, or Class/name of one that exists; "
+        'a sub-agent is named with its parents, in quotes: "Class/name > Class/name".'
+    ),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -86,12 +86,15 @@ def test_an_agent_is_chatted_with_inspected_alive_and_asleep_and_listed(folder: 
         (("inspect", "Talker"), 2, "app.py:Class/name"),
         (("inspect", "Talker/nobody"), 2, "does not exist"),
         (("run", "absent.py"), 2, "no script"),
+        (("evict", "Talker/nobody"), 2, "does not exist"),
+        (("kill", "Talker/nobody"), 2, "does not exist"),
     ],
 )
 def test_wrong_input_is_explained_without_a_traceback(
     tmp_path: Path, arguments: tuple[str, ...], code: int, words: str
 ) -> None:
     ran = perdure(tmp_path, *arguments)
-    assert ran.returncode == code
+    end(tmp_path / "data")
     assert words in ran.stderr
     assert "Traceback" not in ran.stderr
+    assert ran.returncode == code
