@@ -55,7 +55,7 @@ class Agent(DurableObject):
     @not_callable
     async def boot(self) -> None:
         """Interrupted work first, then the agent's own start (runtime A3)."""
-        await self._scan()
+        await self._scan(is_starting=True)
         await self.on_start()
 
     @not_callable
@@ -64,8 +64,8 @@ class Agent(DurableObject):
         await self._scan()
         await self._awake.rearm()
 
-    async def _scan(self) -> None:
-        await self._awake.scan_again(await self._fibers.scan())
+    async def _scan(self, *, is_starting: bool = False) -> None:
+        await self._awake.scan_again(await self._fibers.scan(is_starting=is_starting))
 
     @idempotent
     async def perdure_inspect(self) -> Inspection:
@@ -81,7 +81,7 @@ class Agent(DurableObject):
 
     @not_callable
     def set_state(self, state: Any) -> None:
-        """Replace the state; durable before anything leaves the agent.
+        """Replace the state; durable before anything leaves the agent. A copy is kept, as JSON has it.
 
         Raises:
             UsageError: It is no JSON. Whatever ``validate_state_change`` raises refuses the change.
@@ -90,7 +90,7 @@ class Agent(DurableObject):
 
     @not_callable
     def validate_state_change(self, state: Any, source: str) -> None:
-        """Raise to refuse a change of the state; ``source`` is ``server`` or a connection."""
+        """Raise to refuse a change of the state, before it is written; ``source`` is ``server``."""
 
     @not_callable
     def on_state_changed(self, state: Any, source: str) -> Awaitable[None] | None:
@@ -101,9 +101,10 @@ class Agent(DurableObject):
         """The old name of ``on_state_changed``."""
 
     @not_callable
-    async def on_error(self, error: Exception) -> None:
-        """A hook raised; the default logs it."""
+    def on_error(self, error: Exception) -> Awaitable[None] | None:
+        """A hook raised; the default logs it and raises it again (runtime A5)."""
         log.error("%s: %s", self.ctx.id, error, exc_info=error)
+        raise error
 
     # Fibers
 
@@ -119,7 +120,10 @@ class Agent(DurableObject):
 
     @not_callable
     async def on_fiber_recovered(self, fiber: RecoveredFiber) -> None:
-        """A fiber was interrupted; override it to finish the work. Raise, and it is asked again later."""
+        """A fiber was interrupted; override it to finish the work. Raise, and it is asked again later.
+
+        It may take as long as it likes. The agent's start waits for it, but for at most 20 s.
+        """
         log.warning("%s: fiber %r was interrupted; on_fiber_recovered does nothing about it", self.ctx.id, fiber.name)
 
     @not_callable
@@ -165,6 +169,7 @@ class Agent(DurableObject):
         return self._children.path()
 
 
-def _state_hook(agent: Agent) -> Callable[..., Any]:
-    is_old = type(agent).on_state_update is not Agent.on_state_update
-    return agent.on_state_update if is_old else agent.on_state_changed
+def _state_hook(agent: Agent) -> Callable[[Any, str], Awaitable[None] | None] | None:
+    if type(agent).on_state_update is not Agent.on_state_update:
+        return agent.on_state_update
+    return agent.on_state_changed if type(agent).on_state_changed is not Agent.on_state_changed else None

@@ -35,18 +35,21 @@ class KeepAlive:
         self._leases = 0
 
     async def acquire(self) -> Lease:
-        """Hold the agent awake and watched."""
-        lease = _AgentLease(self, await self._ctx.keep_alive())
+        """Hold the agent awake and watched.
+
+        The alarm first: it joins the caller's stretch, and the keeper has it before the commit. So what the caller
+        has just written (a fiber's row) is never there without something that brings the agent back for it.
+        """
         self._leases += 1
         try:
             due = self._now() + self._interval
             armed = await self._ctx.slot.get_alarm()
             if armed is None or armed > due:
                 await self._ctx.slot.set_alarm(due)
+            return _AgentLease(self, await self._ctx.keep_alive())
         except BaseException:
-            lease.release()
+            self._leases -= 1  # the alarm stays: it fires once and finds nothing to do
             raise
-        return lease
 
     async def acquire_while(self, fn: Callable[[], Awaitable[T]]) -> T:
         """Run ``fn`` under a lease; its result."""

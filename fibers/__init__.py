@@ -4,7 +4,8 @@ The public names of this package.
 """
 
 from fibers.fiber import FiberContext, current_fiber
+from fibers.journal import FIBER_STEPS, to_json
 from fibers.records import FiberOptions, RecoveredFiber
-from fibers.runner import FIBER_STEPS, FiberRunner
+from fibers.runner import FiberRunner
 
-__all__ = ["FIBER_STEPS", "FiberContext", "FiberOptions", "FiberRunner", "RecoveredFiber", "current_fiber"]
+__all__ = ["FIBER_STEPS", "FiberContext", "FiberOptions", "FiberRunner", "RecoveredFiber", "current_fiber", "to_json"]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextvars
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from runtime import CancelToken
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["FiberContext", "current_fiber"]
 
@@ -19,6 +17,7 @@ class FiberContext:
     Attributes:
         id: The fiber's id, also that of its row.
         name: The name it was started under.
+        owner: The runner whose fiber it is.
         signal: Fires when the fiber is cancelled.
         snapshot: Always None here: what was stashed comes back in ``on_fiber_recovered``.
     """
@@ -38,7 +37,7 @@ class FiberContext:
             data: JSON.
 
         Raises:
-            UsageError: It is no JSON; the old snapshot stays.
+            UsageError: It is no JSON, or this is called inside ``transaction_sync``; the old snapshot stays.
         """
         self._stash(self.id, data)
 

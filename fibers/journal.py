@@ -7,6 +7,7 @@ from typing import Any
 
 from fibers.records import RecoveredFiber
 from runtime import Store
+from runtime.errors import UsageError
 
 __all__ = ["FIBER_STEPS", "FiberJournal", "to_json"]
 
@@ -17,12 +18,24 @@ FIBER_STEPS = (
 
 
 def to_json(data: Any, what: str) -> str:
-    """JSON text.
+    """JSON text that a database takes; ``what`` names it in the error.
 
     Raises:
-        TypeError, ValueError: It is no JSON, or holds NaN or an infinity.
+        UsageError: It is no JSON, or holds NaN or an infinity.
     """
-    return json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    try:
+        text = _dumped(data, is_ascii=False)
+        text.encode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair, as it comes out of split or badly decoded text: JSON can say it, UTF-8 cannot.
+        return _dumped(data, is_ascii=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{what} must be JSON: {error}. The earlier one stays.") from None
+    return text
+
+
+def _dumped(data: Any, *, is_ascii: bool) -> str:
+    return json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=is_ascii)
 
 
 def _from_json(text: object) -> Any:

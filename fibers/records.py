@@ -10,7 +10,7 @@ __all__ = ["FiberOptions", "RecoveredFiber"]
 
 
 class FiberOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds. ``recovery_max_age`` 0 keeps rows for ever."""
+    """Seconds. 0 and infinity: no limit, and rows are kept for ever; the interval has a length."""
 
     keep_alive_interval: float = 30.0
     recovery_hook_timeout: float = 10.0

@@ -1,34 +1,31 @@
-"""Runs fibers and looks after those that a death interrupted; the driver of ``fibers.core.scan``.
+"""Runs fibers. A fiber's row is on disk before its function runs and gone when it has returned or raised.
 
-A fiber's row is on disk before its function runs and gone when it has returned or raised, so a row that belongs to
-nobody alive is work that was interrupted. A scan at boot and at every alarm hands each such row to a handler: the
-framework's own by the prefix of its name, all others to the user's hook. Functions are never run again by themselves:
-only the hook knows what that would do twice.
+So a row that belongs to nobody alive is work that was interrupted; ``fibers.scan`` looks after those. Functions are
+never run again by themselves: only the hook knows what that would do twice.
+
+    begin: row in the caller's stretch -> alarm, watch, commit -> the function -> row removed in its last stretch
+
+The row joins what the caller wrote just before, and goes with what the function wrote last: either is one commit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from fibers.core.scan import backoff_ms, is_dropped, is_out_of_time
 from fibers.fiber import FiberContext, current_fiber
 from fibers.journal import FIBER_STEPS, FiberJournal, to_json
-from fibers.records import FiberOptions, RecoveredFiber
+from fibers.records import FiberOptions
+from fibers.scan import Emit, Handler, Scanner
 from runtime import Context, Lease
-from runtime.errors import UsageError
+from runtime.errors import PerdureError, UsageError
 
 __all__ = ["FIBER_STEPS", "FiberRunner"]
 
 T = TypeVar("T")
-Handler = Callable[[RecoveredFiber], Awaitable[None]]
-Emit = Callable[[str, dict[str, object]], None]
-
-log = logging.getLogger("perdure")
 
 
 def _silent(kind: str, payload: dict[str, object]) -> None:
@@ -55,15 +52,19 @@ class FiberRunner:
         keep_alive: Callable[[], Awaitable[Lease]] | None = None,
     ) -> None:
         self._ctx = ctx
-        self._on_recovered = on_recovered
-        self._options = options or FiberOptions()
         self._emit = emit
         self._keep_alive = keep_alive or ctx.keep_alive
         self._journal = FiberJournal(ctx.store)
-        self._handlers: dict[str, Handler] = {}
-        self._live: set[str] = set()
-        self._scans_without_progress = 0
-        self._is_scanning = False
+        self._live: dict[str, str] = {}  # names by id
+        self._scanner = Scanner(
+            ctx,
+            self._journal,
+            self._live.__contains__,
+            on_recovered,
+            options or FiberOptions(),
+            emit,
+            self._keep_alive,
+        )
 
     @property
     def live(self) -> int:
@@ -72,9 +73,18 @@ class FiberRunner:
 
     def register(self, prefix: str, handler: Handler) -> None:
         """Let the framework handle fibers whose name begins with ``prefix``; they come before the user's."""
-        self._handlers[prefix] = handler
+        self._scanner.register(prefix, handler)
 
-    # Running
+    async def scan(self, *, is_starting: bool = False) -> int | None:
+        """Hand over what was interrupted; milliseconds until the next scan is due, None if nothing is left.
+
+        Not re-entrant: a second call during a scan returns at once.
+
+        Args:
+            is_starting: Whether the object's start-up waits for it, and with it every caller. Then no handler is
+                waited for until the start-up is over time; those that take longer go on in the background.
+        """
+        return await self._scanner.scan(is_starting=is_starting)
 
     async def run(self, name: str, fn: Callable[[FiberContext], Awaitable[T]]) -> T:
         """Run ``fn`` as a fiber; its result or exception is the caller's (recovery F1).
@@ -85,26 +95,28 @@ class FiberRunner:
         if not isinstance(name, str) or not name.strip():
             raise UsageError(f"a fiber's name must be text that is not blank, not {name!r:.80}")
         fiber_id = self.begin(name)
+        lease: Lease | None = None
         try:
-            await self._ctx.flush()
             lease = await self._keep_alive()
-        except BaseException:
-            self._live.discard(fiber_id)
-            raise
-        self._emit("fiber:run:started", {"fiberId": fiber_id, "name": name})
-        try:
+            await self._ctx.flush()
             with self.entered(fiber_id, name) as context:
                 result = await fn(context)
-        except BaseException as error:
+            self._ctx.writing()
             self.end(fiber_id)
-            self._emit("fiber:run:failed", {"fiberId": fiber_id, "name": name, "error": str(error)})
+            return result
+        except (Exception, asyncio.CancelledError) as error:
+            # Anything else ends the process or the coroutine, not the work: that was interrupted, and its row stays.
+            self._give_up(fiber_id, error)
             raise
         finally:
-            self._live.discard(fiber_id)
-            lease.release()
-        self.end(fiber_id)
-        self._emit("fiber:run:completed", {"fiberId": fiber_id, "name": name})
-        return result
+            self._live.pop(fiber_id, None)
+            if lease is not None:
+                lease.release()
+
+    def _give_up(self, fiber_id: str, error: BaseException) -> None:
+        with contextlib.suppress(PerdureError):  # the instance has ended, and its storage with it: the row stays
+            self._ctx.writing()
+            self._ended(fiber_id, "fiber:run:failed", {"error": str(error)})
 
     def begin(self, name: str, frame: object = None) -> str:
         """Write the row of a fiber into the caller's stretch; returns the fiber's id.
@@ -114,13 +126,19 @@ class FiberRunner:
         fiber_id = uuid4().hex
         text = None if frame is None else to_json(frame, "the frame")
         self._journal.insert(fiber_id, name, text, self._ctx.clock.now_ms())
-        self._live.add(fiber_id)
+        self._live[fiber_id] = name
+        self._emit("fiber:run:started", {"fiberId": fiber_id, "fiberName": name, "managed": False})
         return fiber_id
 
     def end(self, fiber_id: str) -> None:
-        """Remove the row in the caller's stretch."""
+        """Remove the row in the caller's stretch; one that is gone is no error."""
+        self._ended(fiber_id, "fiber:run:completed", {})
+
+    def _ended(self, fiber_id: str, kind: str, more: dict[str, object]) -> None:
         self._journal.delete(fiber_id)
-        self._live.discard(fiber_id)
+        name = self._live.pop(fiber_id, None)
+        if name is not None:
+            self._emit(kind, {"fiberId": fiber_id, "fiberName": name, "managed": False, **more})
 
     @contextlib.contextmanager
     def entered(self, fiber_id: str, name: str) -> Generator[FiberContext, None, None]:
@@ -136,7 +154,7 @@ class FiberRunner:
         """Replace the snapshot of the innermost fiber that the running code is in.
 
         Raises:
-            UsageError: Outside of a fiber of this object, or no JSON.
+            UsageError: Outside of a fiber of this object, inside ``transaction_sync``, or no JSON.
         """
         fiber = current_fiber.get()
         if fiber is None or fiber.owner is not self:
@@ -144,107 +162,15 @@ class FiberRunner:
         self._stash(fiber.id, data)
 
     def _stash(self, fiber_id: str, data: Any) -> None:
-        try:
-            text = to_json(data, "the snapshot")
-        except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"stash() takes JSON: {error}. The earlier snapshot stays.") from None
+        text = to_json(data, "what stash() is given")
         if fiber_id not in self._live:
             return
+        if self._ctx.storage.is_in_transaction_sync:
+            raise UsageError(
+                "stash() is on disk on return, and would take with it what transaction_sync may yet undo: "
+                "call it behind the transaction; both are one commit unless something is awaited in between"
+            )
+        self._ctx.writing()
         self._journal.stash(fiber_id, text)
         self._ctx.commit()
         self._ctx.progressed()
-
-    # Scanning
-
-    async def scan(self) -> int | None:
-        """Hand over what was interrupted; milliseconds until the next scan is due, None if nothing is left.
-
-        Not re-entrant: a second call during a scan returns at once.
-        """
-        if self._is_scanning:
-            return None
-        self._is_scanning = True
-        try:
-            return await self._scan()
-        finally:
-            self._is_scanning = False
-
-    async def _scan(self) -> int | None:
-        began = self._ctx.clock.now_ms()
-        rows = [row for row in self._journal.rows() if row.id not in self._live]
-        rows.sort(key=lambda row: self._handler(row) is None)  # framework fibers first (recovery F15)
-        has_progress, left = False, 0
-        for number, row in enumerate(rows):
-            deadline = round(self._options.recovery_scan_deadline * 1000)
-            if is_out_of_time(began, self._ctx.clock.now_ms(), deadline):
-                left += len(rows) - number
-                break
-            is_done = await self._recover(row)
-            has_progress = has_progress or is_done
-            left += not is_done
-        if not left:
-            self._scans_without_progress = 0
-            return None
-        self._scans_without_progress = 0 if has_progress else self._scans_without_progress + 1
-        interval = round(self._options.keep_alive_interval * 1000)
-        return backoff_ms(interval, max(self._scans_without_progress, 1))
-
-    def _handler(self, row: RecoveredFiber) -> Handler | None:
-        return next((handler for prefix, handler in self._handlers.items() if row.name.startswith(prefix)), None)
-
-    async def _recover(self, row: RecoveredFiber) -> bool:
-        """One row; whether it is gone."""
-        payload: dict[str, object] = {"fiberId": row.id, "name": row.name}
-        self._emit("fiber:run:interrupted", payload)
-        self._emit("fiber:recovery:detected", payload)
-        handler = self._handler(row)
-        try:
-            if handler is None:
-                await self._on_recovered(row)
-            elif not await self._bounded(row, handler):
-                return False
-        except Exception as error:
-            return self._failed(row, error)
-        self._journal.delete(row.id)
-        await self._ctx.flush()
-        self._emit("fiber:recovery:handled", payload)
-        return True
-
-    async def _bounded(self, row: RecoveredFiber, handler: Handler) -> bool:
-        """Wait for a framework handler only so long; it goes on, and its row stays until it has ended."""
-        task = self._ctx.spawn(_called(handler, row), f"recovery of {row.name}")
-        timer = asyncio.ensure_future(self._ctx.clock.sleep(self._options.recovery_hook_timeout))
-        try:
-            await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
-        if task.done():
-            task.result()
-            return True
-        self._live.add(row.id)
-        task.add_done_callback(lambda done: self._ended_late(row, done))
-        return False
-
-    def _ended_late(self, row: RecoveredFiber, task: asyncio.Task[None]) -> None:
-        self._live.discard(row.id)
-        if not task.cancelled() and task.exception() is None:
-            self._ctx.spawn(self._forget(row), f"end of {row.name}")
-
-    async def _forget(self, row: RecoveredFiber) -> None:
-        self._journal.delete(row.id)
-
-    def _failed(self, row: RecoveredFiber, error: Exception) -> bool:
-        payload: dict[str, object] = {"fiberId": row.id, "name": row.name, "error": str(error)}
-        age_ms_max = round(self._options.recovery_max_age * 1000)
-        if is_dropped(round(row.created_at * 1000), self._ctx.clock.now_ms(), age_ms_max):
-            self._journal.delete(row.id)
-            self._emit("fiber:recovery:skipped", {**payload, "reason": "max_age_exceeded"})
-            log.warning("fiber %r was given up: its recovery raised %s, and it is too old", row.name, error)
-            return True
-        self._emit("fiber:recovery:failed", payload)
-        log.error("the recovery of fiber %r raised; it is tried again", row.name, exc_info=error)
-        return False
-
-
-async def _called(handler: Handler, row: RecoveredFiber) -> None:
-    await handler(row)

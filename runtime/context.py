@@ -133,6 +133,15 @@ class Context:
         """Make everything written so far durable, before something leaves the process."""
         await self._host.gates.durable()
 
+    def writing(self) -> None:
+        """Something is about to be written through ``store`` for which replies must wait, without flush or commit.
+
+        Raises:
+            ObjectReset: The instance has ended.
+        """
+        self._host.check()
+        self._host.gates.wrote(confirmed=True)
+
     def commit(self) -> None:
         """Make everything written so far durable, on return; for writes that promise just that."""
         self._host.gates.commit_now()

@@ -103,6 +103,11 @@ class Storage:
         """
         return transactions.transaction_sync(self._scope, fn)
 
+    @property
+    def is_in_transaction_sync(self) -> bool:
+        """Whether the running code is inside ``transaction_sync``, so that what it has written may yet be undone."""
+        return self._scope.nesting().depth > 0
+
     async def transaction(self, fn: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run ``fn``, which may await, in a transaction of its own; durable on return, undone if ``fn`` raises.
 
