@@ -218,8 +218,9 @@ class Gates:
     async def durable(self) -> None:
         """Resolves when all earlier writes are durable."""
         self.check()
-        self._has_confirmed = True
-        await _Flush(self)
+        if self.is_dirty:
+            self._has_confirmed = True
+            await _Flush(self)
 
     def alarm(self, at_ms: int | None) -> None:
         """The alarm slot changed in this stretch."""
@@ -244,5 +245,4 @@ class _Flush:
         self._gates = gates
 
     def __await__(self) -> Generator[Any, None, None]:
-        if self._gates.is_dirty:
-            yield from self._gates.end()
+        yield from self._gates.end()

@@ -35,7 +35,7 @@ from runtime.options import merged_options
 from runtime.storage.migrations import migrate, versions
 from runtime.storage.storage import Storage, prepare
 from runtime.storage.store import Store
-from runtime.stretch import current_stretches, install_task_factory, stepped
+from runtime.stretch import current_stretches, install_task_factory, plain_task, stepped
 from runtime.wire import Activation, encode
 
 __all__ = ["Host"]
@@ -86,7 +86,9 @@ class Host:
             return
         self.check()
         starting = self._starting
-        if starting is None:
+        if starting is None or starting.done():
+            self._move(State.STARTING)
+            self.gates.input.hold()
             starting = self._starting = asyncio.create_task(self._start())
         try:
             await asyncio.shield(starting)
@@ -113,20 +115,19 @@ class Host:
     # Starting
 
     async def _start(self) -> None:
-        self._move(State.STARTING)
         self.loop = asyncio.get_running_loop()
         install_task_factory(self.loop)
         current_stretches.set(self.gates)
-        self.gates.input.hold()
+        if self._idle_task is None:
+            self._idle_task = plain_task(self._idle())
         try:
             await self._open()
-            self.object = self.cls(Context(self))
-            await self.gates.limited(stepped(self.object.boot(), self.gates))
+            await self.gates.limited(stepped(self._made(), self.gates))
             self._move(State.ACTIVE)
-            self._idle_task = self.loop.create_task(self._idle())
         except BaseException as error:
             self.object = None
             if self.state is State.STARTING:
+                self._cancel(*self.background, *self.spawned)  # the next start-up starts its own
                 self._move(State.CREATED)
                 if not isinstance(error, Exception):
                     self.reset("the start-up was interrupted")
@@ -134,6 +135,11 @@ class Host:
         finally:
             self.gates.release()
         self.alarms.resume()
+
+    async def _made(self) -> None:
+        self.object = self.cls(Context(self))
+        await self.gates.durable()  # what the constructor wrote; migrations want a transaction of their own
+        await self.object.boot()
 
     async def _open(self) -> None:
         if self.store is not None:
@@ -177,10 +183,11 @@ class Host:
 
     async def _idle(self) -> None:
         wait = self.options.hibernate_after
-        while self.state is State.ACTIVE:
+        # Also when its start-up failed: it holds the files, and nobody may ever call again.
+        while self.state in (State.CREATED, State.STARTING, State.ACTIVE):
             await self.platform.clock.sleep(max(wait, 0.001))
             idle = (self.platform.clock.now_ms() - self.last_event_ms) / 1000
-            if stays_awake(self._busy()):
+            if self.state is State.STARTING or stays_awake(self._busy()):
                 wait = self.options.hibernate_after
             elif idle >= self.options.hibernate_after:
                 self.hibernate("idle")
@@ -215,9 +222,7 @@ class Host:
     def _end(self, state: State) -> None:
         if self.state is not state:
             self._move(state)
-        for task in (*self.background, *self.spawned, self._idle_task, self._starting):
-            if task is not None and task is not _current_task():
-                task.cancel()
+        self._cancel(*self.background, *self.spawned, self._idle_task, self._starting)
         if self.lease is not None:
             self.lease.release()
         self.platform.hold_fibers(False)
@@ -226,6 +231,11 @@ class Host:
         for _, answered in watchers if state is State.CLOSED else ():
             answered.set_result(encode(Ended()))
         self.platform.on_end(self.end_reason)
+
+    def _cancel(self, *tasks: asyncio.Task[Any] | None) -> None:
+        for task in tasks:
+            if task is not None and task is not _current_task():
+                task.cancel()
 
     def _move(self, state: State) -> None:
         assert may_move(self.state, state), f"{self.id} cannot go from {self.state} to {state}"

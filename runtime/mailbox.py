@@ -42,6 +42,8 @@ MAILBOX_STEPS = ("CREATE TABLE cf_calls (key VARCHAR PRIMARY KEY, reply BLOB NOT
 # Answers kept for a caller whose retry comes late; a retry comes within seconds.
 RECENT_MAX = 1_024
 KEPT_MS = 24 * 3600 * 1000
+# D35: queued for too long.
+WAITING_SECONDS_MAX = 30.0
 ALARM_METHOD = "perdure_alarm"
 
 
@@ -127,20 +129,25 @@ class Mailbox:
             current_call.reset(token)
 
     async def _enter(self, size: int) -> None:
+        """Wait until the event may be delivered; the first one starts the object."""
         host = self._host
-        if host.state is not State.ACTIVE:
-            await host.started()
-        current_stretches.set(host.gates)
         ticket = next(self._tickets)
         host.last_event_ms = now = host.platform.clock.now_ms()
         admission = host.gates.input.arrive(ticket, size, now)
         if isinstance(admission, Overloaded):
             raise Unavailable(f"{host.id} is overloaded: {admission.reason}", retryable=False, overloaded=True)
-        if admission:
-            return
+        if not admission:
+            await self._admitted(ticket)
+        # Whoever waited for a start-up that failed tries it again (A2).
+        if host.state is not State.ACTIVE:
+            await host.started()
+        current_stretches.set(host.gates)
+
+    async def _admitted(self, ticket: int) -> None:
+        host = self._host
         admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[ticket] = admitted
-        timer = asyncio.ensure_future(host.platform.clock.sleep(30.0))
+        timer = asyncio.ensure_future(host.platform.clock.sleep(WAITING_SECONDS_MAX))
         try:
             await asyncio.wait({admitted, timer}, return_when=asyncio.FIRST_COMPLETED)
             if not admitted.done():

@@ -30,7 +30,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     waiting_max: int = 1_000
     waiting_bytes_max: int = 64 * 1024 * 1024
-    waiting_ms_max: int = 30_000
     arrivals_max: int = 20_000
     arrivals_window_ms: int = 10_000
 
