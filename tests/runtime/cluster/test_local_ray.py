@@ -228,6 +228,15 @@ def test_a_killed_script_leaves_its_actors_alive(shared: Path) -> None:
 
 
 @pytest.mark.slow
+def test_objects_get_as_much_of_the_processor_as_the_script_that_calls_them(shared: Path) -> None:
+    code = """
+    connect_ray(DATA)
+    answer(get(actor("niceness").see.remote("import os; answer = os.nice(0)")))
+    """.replace("\n    ", "\n")
+    assert run_script(code, shared) == os.nice(0)
+
+
+@pytest.mark.slow
 def test_ray_says_nothing_on_the_terminal(shared: Path) -> None:
     code = """
     connect_ray(DATA)
