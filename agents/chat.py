@@ -29,7 +29,7 @@ from agents.sessions.messages import UIMessage, message_from_object, message_to_
 from agents.streams import END_ONLY, Ending, frames_of
 from agents.submissions import ChatRequest
 from agents.turns import current_turn
-from runtime import CancelToken, ObjectId, Stub, turn_key
+from runtime import CancelToken, ObjectId, Stub, timed_items, turn_key
 from runtime.errors import ConnectionLost, Unavailable, UsageError
 
 __all__ = ["ChatEvent", "ChatInput", "ChatStream", "ChatTarget", "attach_stream", "chat_stream"]
@@ -109,6 +109,7 @@ class ChatStream:
         reattach: bool = True,
         callback: object = None,
         signal: CancelToken | None = None,
+        timeout: float | None = None,
     ) -> None:
         self.request_id = request_id
         self.number = number
@@ -119,6 +120,7 @@ class ChatStream:
         self._reattach = reattach
         self._callback = callback
         self._signal = signal
+        self._timeout = timeout
         self._watcher: asyncio.Task[None] | None = None
         self._events: AsyncGenerator[ChatEvent, None] | None = None
         self._first: asyncio.Task[ChatEvent | None] | None = None
@@ -240,6 +242,20 @@ class ChatStream:
         self.outcome = "interrupted"
 
     async def _items(self, number: int) -> AsyncGenerator[bytes, None]:
+        """What the agent sends, for as long as the caller wants to wait."""
+        items = self._attached(number)
+        if self._timeout is not None:
+            items = timed_items(items, self._timeout, f"turn {self.request_id}")
+        try:
+            async for item in items:
+                yield item
+        except Unavailable:
+            self._is_detached = True  # the turn goes on: the caller did not want its end
+            raise
+        finally:
+            await items.aclose()
+
+    async def _attached(self, number: int) -> AsyncGenerator[bytes, None]:
         """What the agent sends; attaches again when its process dies, until the end."""
         pause = _Pause()
         is_following = number < END_ONLY
@@ -339,12 +355,13 @@ def chat_stream(
         reattach=reattach,
         callback=callback,
         signal=signal,
+        timeout=_timeout(target),
     )
 
 
 def attach_stream(target: Any, request_id: str, *, after: int = 0, reattach: bool = True) -> ChatStream:
     """A turn that was started before; see ``Think.attach``."""
-    return ChatStream(_unkeyed(target), None, request_id, number=after, reattach=reattach)
+    return ChatStream(_unkeyed(target), None, request_id, number=after, reattach=reattach, timeout=_timeout(target))
 
 
 def _messages(content: ChatInput) -> list[UIMessage]:
@@ -370,7 +387,11 @@ def _refuse_inside(target: Any) -> None:
 
 def _unkeyed(target: Any) -> Any:
     # The key names the turn; the calls about it are other calls.
-    return target.with_options() if isinstance(target, Stub) else target
+    return target.without_options() if isinstance(target, Stub) else target
+
+
+def _timeout(target: Any) -> float | None:
+    return target.perdure_handle.timeout if isinstance(target, Stub) else None
 
 
 async def _next(events: AsyncGenerator[ChatEvent, None]) -> ChatEvent | None:

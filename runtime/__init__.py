@@ -11,13 +11,13 @@ from runtime.calls import caller_side, idempotent, not_callable
 from runtime.cancel import CancelToken
 from runtime.clock import Clock, SystemClock
 from runtime.context import Context
-from runtime.ids import ObjectId, check_name, kebab
+from runtime.ids import ObjectId, kebab
 from runtime.instance import Lease, Service
 from runtime.object import AlarmInfo, DurableObject
 from runtime.options import ObjectOptions, merged_options
 from runtime.storage.storage import Storage
 from runtime.storage.store import Store
-from runtime.stub import Stub, make_stub, turn_key
+from runtime.stub import Stub, make_stub, timed_items, turn_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ __all__ = [
     "Stub",
     "SystemClock",
     "caller_side",
-    "check_name",
     "connect",
     "idempotent",
     "kebab",
@@ -50,6 +49,7 @@ __all__ = [
     "node_service",
     "not_callable",
     "open_store",
+    "timed_items",
     "turn_key",
 ]
 

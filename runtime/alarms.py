@@ -9,6 +9,7 @@ from typing import Any
 
 from runtime.core import alarms
 from runtime.core.alarms import Slot
+from runtime.errors import PerdureError
 from runtime.instance import Instance
 from runtime.object import AlarmInfo
 from runtime.storage.alarm import read_slot, write_slot
@@ -20,6 +21,9 @@ __all__ = ["AlarmRunner"]
 log = logging.getLogger("perdure")
 
 ANNOUNCE_SECONDS = 20.0
+# A keeper that does not answer is told again after this, doubling.
+ANNOUNCE_AGAIN_SECONDS = 1.0
+ANNOUNCE_AGAIN_SECONDS_MAX = 30.0
 # More changes of the slot than any life makes.
 VERSIONS_A_LIFE = 2**32
 
@@ -50,7 +54,7 @@ class AlarmRunner:
 
     def announce_later(self) -> None:
         """Tell the keeper the committed slot, in the background."""
-        self._spawn(self.announce(ANNOUNCE_SECONDS))
+        self._spawn(self._announced())
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.ensure_future(_logged(work, str(self._host.id)))
@@ -59,7 +63,19 @@ class AlarmRunner:
 
     async def _fire_again(self) -> None:
         await self.fire()
-        await self.announce(ANNOUNCE_SECONDS)
+        await self._announced()
+
+    async def _announced(self) -> None:
+        """Tell the keeper the committed slot, until it knows: nobody else will."""
+        pause = ANNOUNCE_AGAIN_SECONDS
+        while True:
+            try:
+                return await self.announce(ANNOUNCE_SECONDS)
+            except PerdureError as error:
+                self._host.check()
+                log.warning("%s: the keeper does not know its alarm, next try in %g s: %s", self._host.id, pause, error)
+                await self._host.platform.clock.sleep(pause)
+                pause = min(pause * 2, ANNOUNCE_AGAIN_SECONDS_MAX)
 
     async def announce(self, timeout: float, session: Session | None = None) -> None:
         """Tell the keeper the slot as the open stretch, or ``session``, is about to commit it (D30)."""

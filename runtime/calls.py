@@ -26,7 +26,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class CallContext:
-    """The call that the running code serves; ``key`` is its idempotency key, if it has one."""
+    """The call that the running code serves; ``key`` is its idempotency key, if it has one.
+
+    The key of a context tells the object and the method too: keys made from it must differ where calls do that were
+    given the same key.
+    """
 
     __slots__ = ("_ordinals", "key")
 
@@ -73,6 +77,12 @@ def is_idempotent(cls: type, method: str) -> bool:
     return getattr(getattr(cls, method, None), "__perdure_idempotent__", False)
 
 
+def _is_hook(cls: type, method: str) -> bool:
+    # An override stays a hook, although its author did not say so again.
+    definitions = [vars(base)[method] for base in cls.__mro__ if method in vars(base)]
+    return any(getattr(definition, "__perdure_hook__", False) for definition in definitions)
+
+
 @functools.lru_cache(maxsize=4096)
 def method_of(cls: type, method: str) -> Callable[..., Any]:
     """The remotely callable function of that name.
@@ -87,6 +97,6 @@ def method_of(cls: type, method: str) -> Callable[..., Any]:
         near = [name for name in dir(cls) if not name.startswith("_") and name[:3] == method[:3]]
         hint = f" Did you mean {' or '.join(near[:3])}?" if near and not method.startswith("_") else ""
         raise UnknownMethod(f"{cls.__name__} has no public method {method!r}.{hint}")
-    if not inspect.isfunction(found) or getattr(found, "__perdure_hook__", False):
+    if not inspect.isfunction(found) or _is_hook(cls, method):
         raise UnknownMethod(f"{cls.__name__}.{method} cannot be called from outside: it is no method or a hook.")
     return found

@@ -194,7 +194,8 @@ def _causes(error: BaseException) -> list[BaseException]:
     current: BaseException | None = error
     while current is not None and len(found) < CAUSE_DEPTH_MAX:
         found.append(current)
-        current = current.__cause__ or current.__context__
+        is_hidden = current.__cause__ is None and current.__suppress_context__  # raised `from None`
+        current = None if is_hidden else current.__cause__ or current.__context__
     return found
 
 

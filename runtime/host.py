@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -23,7 +24,7 @@ import msgspec
 
 from runtime.alarms import AlarmRunner
 from runtime.context import Context
-from runtime.control import Ended, Evict, Evicted, Ping, Pong, Progressed, Watch, decode_ask
+from runtime.control import Answer, Ended, Evict, Evicted, Ping, Pong, Progressed, Watch, decode_ask
 from runtime.core.lifecycle import Busy, State, may_move, stays_awake
 from runtime.errors import ObjectReset, PerdureError
 from runtime.gates import Gates
@@ -73,6 +74,7 @@ class Host:
         self._starting: asyncio.Task[None] | None = None
         self._watchers: list[tuple[bool, concurrent.futures.Future[bytes]]] = []
         self._idle_task: asyncio.Task[None] | None = None
+        self._has_started = False
 
     # Events
 
@@ -124,6 +126,7 @@ class Host:
             await self._open()
             await self.gates.limited(stepped(self._made(), self.gates))
             self._move(State.ACTIVE)
+            self._has_started = True
         except BaseException as error:
             self.object = None
             if self.state is State.STARTING:
@@ -227,10 +230,11 @@ class Host:
             self.lease.release()
         self.platform.hold_fibers(False)
         watchers, self._watchers = self._watchers, []
-        # A reset leaves its watchers without an answer: they see the process end, and create the object again.
-        for _, answered in watchers if state is State.CLOSED else ():
-            answered.set_result(encode(Ended()))
-        self.platform.on_end(self.end_reason)
+        # A reset leaves its watchers without an answer, and so does a life that never got to start: they see the
+        # process end, and create the object again.
+        for _, answered in watchers if state is State.CLOSED and self._has_started else ():
+            _settle(answered, Ended())
+        self.platform.on_end(self.end_reason, state is State.CLOSED)
 
     def _cancel(self, *tasks: asyncio.Task[Any] | None) -> None:
         for task in tasks:
@@ -249,9 +253,9 @@ class Host:
 
     def _watch(self, has_seen: bool, answered: concurrent.futures.Future[bytes]) -> None:
         if self.progress and not has_seen:
-            answered.set_result(encode(Progressed()))
-        elif self.state in (State.CLOSED, State.CLOSING):
-            answered.set_result(encode(Ended()))
+            _settle(answered, Progressed())
+        elif self.state in (State.CLOSED, State.CLOSING) and self._has_started:
+            _settle(answered, Ended())
         else:
             self._watchers.append((has_seen, answered))
 
@@ -263,16 +267,16 @@ class Host:
             for has_seen, answered in waiting:
                 if has_seen:
                     self._watchers.append((has_seen, answered))
-                elif not answered.cancelled():
-                    answered.set_result(encode(Progressed()))
+                else:
+                    _settle(answered, Progressed())
 
     def _evict(self, answered: concurrent.futures.Future[bytes]) -> None:
         busy = stays_awake(self._busy())
         if self.state is State.ACTIVE and not busy:
-            answered.set_result(encode(Evicted(is_ending=True)))
+            _settle(answered, Evicted(is_ending=True))
             self.hibernate("evicted")
         else:
-            answered.set_result(encode(Evicted(is_ending=False, busy=busy or f"it is {self.state}")))
+            _settle(answered, Evicted(is_ending=False, busy=busy or f"it is {self.state}"))
 
     async def keep_alive(self) -> HostLease:
         """See ``Context.keep_alive``."""
@@ -305,6 +309,11 @@ class HostLease:
             host.last_event_ms = host.platform.clock.now_ms()
             if host.leases == 0:
                 host.platform.hold_fibers(False)
+
+
+def _settle(answered: concurrent.futures.Future[bytes], answer: Answer) -> None:
+    with contextlib.suppress(concurrent.futures.InvalidStateError):  # who asked has gone meanwhile
+        answered.set_result(encode(answer))
 
 
 def _current_task() -> asyncio.Task[Any] | None:

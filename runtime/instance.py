@@ -48,7 +48,8 @@ class Platform:
         caller: The process's way to other objects.
         keeping: The keeper, as this object talks to it; None for the keeper itself.
         open_store: Opens the database in a folder.
-        on_end: Called once with the reason when the instance has ended; the process may go.
+        on_end: Called once when the instance has ended, with the reason and whether it was idle then, so that no call
+            can have been lost with it; the process may go.
         hold_fibers: Tells the local Ray whether work lives here that must not be ended with it.
         service: Gives the service of this node that hosts a plain class; None where there are no nodes.
     """
@@ -60,7 +61,7 @@ class Platform:
         caller: Caller,
         keeping: Keeping | None,
         open_store: Callable[[Path], Store],
-        on_end: Callable[[str], None],
+        on_end: Callable[[str, bool], None],
         hold_fibers: Callable[[bool], None] = lambda is_live: None,
         service: Callable[[type, str], Service] | None = None,
     ) -> None:

@@ -10,8 +10,9 @@
 
     question breaks, progress was seen (or first death)    create at once
     question breaks again, no progress since               create after 1, 2, 4, ... 30 s
+    it cannot be asked, its class cannot be loaded         the same
     answer "progressed"                                    ask on; the pause starts anew from nothing
-    answer "ended"                                         the watch is over
+    answer "ended"                                         the watch is over, unless it was asked for again meanwhile
 
 The keeper alone is restarted by Ray; it then asks all its questions again, from its file.
 """
@@ -32,7 +33,7 @@ from runtime.errors import PerdureError, UnknownObject, UsageError
 from runtime.ids import ObjectId, Step
 from runtime.mailbox import ALARM_METHOD
 from runtime.object import DurableObject
-from runtime.stub import Caller
+from runtime.stub import Caller, timed
 from runtime.transport import Absent, Died, Retiring, Unreachable
 from runtime.wire import Activation, CallFrame, ClassRef, encode, encode_value
 
@@ -48,6 +49,8 @@ ALARM_RETRY_SECONDS = 2.0
 ALARM_RETRY_SECONDS_MAX = 60.0
 # The same, for one that says that it is too early: the clocks of two machines differ by some milliseconds.
 SKEW_SECONDS = 0.05
+# How soon an object is asked again that lives but did not answer.
+UNREACHABLE_SECONDS = 0.05
 FOREVER_SECONDS = 1e9
 
 STEPS = (
@@ -87,6 +90,7 @@ class PerdureKeeper(DurableObject):
         """Load the index and ask all questions again."""
         self.ctx.migrate("keeper", STEPS)
         self._watching: dict[str, asyncio.Task[Any]] = {}
+        self._asked_again: set[str] = set()
         self._alarms: dict[str, tuple[ObjectId, _Alarm]] = {}
         self._firing: set[str] = set()
         self._not_before: dict[str, tuple[int, float]] = {}
@@ -250,6 +254,7 @@ class PerdureKeeper(DurableObject):
     async def watch(self, activation: Activation) -> None:
         """See ``Keeping.watch``."""
         object_id = activation.object_id
+        self._asked_again.add(object_id.hash)
         if not self.ctx.store.execute("SELECT 1 FROM keeper_watches WHERE hash = ?", (object_id.hash,)).rows:
             row = (object_id.hash, encode(activation.path))
             self.ctx.store.execute("INSERT INTO keeper_watches VALUES (?, ?)", row)
@@ -264,22 +269,28 @@ class PerdureKeeper(DurableObject):
     async def _watch(self, object_id: ObjectId) -> None:
         has_seen, deaths = False, 0
         while True:
+            self._asked_again.discard(object_id.hash)
             try:
-                data = await self._caller.transport.control(object_id, encode(Watch(has_seen)))
+                answer = decode_answer(await self._caller.transport.control(object_id, encode(Watch(has_seen))))
             except (Retiring, Unreachable):
-                await self.ctx.clock.sleep(0.05)
+                await self.ctx.clock.sleep(UNREACHABLE_SECONDS)
                 continue
-            except (Absent, Died):
+            except (Absent, Died, PerdureError) as error:
+                if isinstance(error, PerdureError):
+                    log.warning("%s cannot be watched: %s", object_id, error)
                 has_seen, deaths = False, deaths + 1
                 if deaths > 1:
                     await self.ctx.clock.sleep(min(2.0 ** (deaths - 2), BACKOFF_SECONDS_MAX))
                 await self._wake(object_id)
                 continue
-            answer = decode_answer(data)
             if isinstance(answer, Progressed):
                 has_seen, deaths = True, 0
             elif isinstance(answer, Ended):
-                break
+                if object_id.hash not in self._asked_again:
+                    break
+                # Its successor asked, while this answer was on its way.
+                has_seen, deaths = False, 0
+                self._caller.transport.retired(object_id)
         self._watching.pop(object_id.hash, None)
         self.ctx.store.execute("DELETE FROM keeper_watches WHERE hash = ?", (object_id.hash,))
 
@@ -292,7 +303,6 @@ class PerdureKeeper(DurableObject):
             self.ctx.spawn(self._start(object_id, ref, frame), f"wake of {object_id}")
         except PerdureError as error:
             log.warning("%s could not be created again: %s", object_id, error)
-            await self.ctx.clock.sleep(1.0)
 
     async def _start(self, object_id: ObjectId, ref: ClassRef, frame: CallFrame) -> None:
         try:
@@ -339,7 +349,8 @@ class KeeperClient:
 
     async def set_alarm(self, activation: Activation, at_ms: int | None, version: int, *, timeout: float) -> None:
         """See ``Keeping.set_alarm``."""
-        await self.ask("set_alarm", _slim(activation), at_ms, version)
+        call = self.ask("set_alarm", _slim(activation), at_ms, version)
+        await timed(call, self._caller.clock, timeout, "the keeper's set_alarm")
 
     async def ask(self, method: str, *arguments: object) -> Any:
         """Call one of the keeper's methods."""

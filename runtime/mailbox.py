@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
@@ -21,6 +20,7 @@ from runtime.core.gates import Overloaded
 from runtime.core.lifecycle import State
 from runtime.errors import ObjectReset, PerdureError, Unavailable
 from runtime.instance import Instance
+from runtime.recent import RecentCalls
 from runtime.storage.store import Store
 from runtime.stretch import current_stretches, stepped
 from runtime.wire import (
@@ -39,8 +39,6 @@ __all__ = ["MAILBOX_STEPS", "Mailbox"]
 log = logging.getLogger("perdure")
 
 MAILBOX_STEPS = ("CREATE TABLE cf_calls (key VARCHAR PRIMARY KEY, reply BLOB NOT NULL, ended_at_ms BIGINT NOT NULL)",)
-# Answers kept for a caller whose retry comes late; a retry comes within seconds.
-RECENT_MAX = 1_024
 KEPT_MS = 24 * 3600 * 1000
 # D35: queued for too long.
 WAITING_SECONDS_MAX = 30.0
@@ -55,7 +53,7 @@ class Mailbox:
         self._alarms = alarms
         self._tickets = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._recent: OrderedDict[str, asyncio.Future[bytes]] = OrderedDict()
+        self._recent = RecentCalls()
         self._keyed: dict[str, asyncio.Future[bytes]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.calls = 0
@@ -70,21 +68,17 @@ class Mailbox:
         earlier = self._recent.get(frame.call_id)
         if earlier is not None:
             return await asyncio.shield(earlier)
-        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._recent[frame.call_id] = answered
-        if len(self._recent) > RECENT_MAX:
-            self._recent.popitem(last=False)
+        self._recent.began(frame.call_id)
         self.calls += 1
         try:
             reply = await self._guarded(lambda: self._answer(frame, len(data)))
         except BaseException:
-            answered.cancel()
-            self._recent.pop(frame.call_id, None)
+            self._recent.broke(frame.call_id)
             raise
         finally:
             self.calls -= 1
             host.last_event_ms = host.platform.clock.now_ms()
-        answered.set_result(reply)
+        self._recent.ended(frame.call_id, reply)
         return reply
 
     async def _guarded(self, work: Callable[[], Awaitable[bytes]]) -> bytes:
@@ -174,21 +168,22 @@ class Mailbox:
                 result = await result
             reply = encode(Returned(encode_value(result, what=f"the result of {host.id}.{frame.method}")))
             if frame.key:
-                self._store(frame.key, reply)
+                self._store(_key(frame), reply)
             return reply
 
         return await stepped(method(), host.gates)
 
     async def _once(self, frame: CallFrame, function: Callable[..., Any], arguments: Any, named: Any) -> bytes:
-        running = self._keyed.get(frame.key)
+        key = _key(frame)
+        running = self._keyed.get(key)
         if running is not None:
             return await asyncio.shield(running)
-        stored = self._stored(frame.key)
+        stored = self._stored(key)
         if stored is not None:
             return stored
         answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._keyed[frame.key] = answered
-        token = current_call.set(CallContext(frame.key))
+        self._keyed[key] = answered
+        token = current_call.set(CallContext(f"{self._host.id.hash}\x00{key}"))
         try:
             reply = await self._run(frame, function, arguments, named)
         except BaseException as error:
@@ -201,7 +196,7 @@ class Mailbox:
             raise
         finally:
             current_call.reset(token)
-            self._keyed.pop(frame.key, None)
+            self._keyed.pop(key, None)
         answered.set_result(reply)
         return reply
 
@@ -274,3 +269,8 @@ class Mailbox:
         for task in list(self._tasks):
             if task is not current:
                 task.cancel()
+
+
+def _key(frame: CallFrame) -> str:
+    """One key names one call of each method: the same text given to two methods is two calls."""
+    return f"{frame.method}\x00{frame.key}"

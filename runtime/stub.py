@@ -5,7 +5,7 @@ next call activates another, and the stub never notices. What a call does when t
 
     the instance                              the call
     refused it (hibernating), or is absent    activate, send again: nothing had run
-    ended by intent with the call queued      the same
+    hibernated with the call queued           the same
     died, method idempotent or call keyed     activate, send again, at most five times
     died, any other method                    ``ConnectionLost``: it may have run, only the caller can know
 """
@@ -18,7 +18,7 @@ import hashlib
 import inspect
 import itertools
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar, cast
 
 from runtime.calls import caller_side, current_call, is_idempotent, method_of
@@ -42,7 +42,7 @@ from runtime.wire import (
     error_from,
 )
 
-__all__ = ["Caller", "Stub", "current_caller", "make_stub", "turn_key", "use_caller"]
+__all__ = ["Caller", "Stub", "current_caller", "make_stub", "timed", "timed_items", "turn_key", "use_caller"]
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class Caller:
         await self.announce(ref)
         self.touched.add(object_id.root_id)
         data = encode(frame)
-        pause = _Pause(self.clock, what)
+        pause = _Pause(self.clock, object_id, what)
         while True:
             try:
                 reply = decode_reply(await self.transport.call(object_id, data))
@@ -120,7 +120,8 @@ class Caller:
         await self.announce(ref)
         self.touched.add(object_id.root_id)
         data = encode(frame)
-        pause = _Pause(self.clock, what)
+        pause = _Pause(self.clock, object_id, what)
+        has_begun = False
         while True:
             refused: Refused | None = None
             items = self.transport.stream(object_id, data)
@@ -128,6 +129,7 @@ class Caller:
                 async for item in items:
                     reply = decode_reply(item)
                     if isinstance(reply, Returned):
+                        has_begun = True
                         yield decode_value(reply.value, what=f"an item of {what}")
                     elif isinstance(reply, Failure):
                         raise error_from(reply)
@@ -142,7 +144,7 @@ class Caller:
                 await pause.wait()
                 continue
             except (Died, Unreachable) as error:
-                if not (isinstance(error, Died) and error.is_intended):
+                if has_begun or not (isinstance(error, Died) and error.is_intended):
                     raise ConnectionLost(f"{what}: the object's process ended in mid-stream ({error})") from None
             finally:
                 await items.aclose()
@@ -154,8 +156,9 @@ class Caller:
 class _Pause:
     """The patience of one call: how often its object died, and how long it has waited for a live one."""
 
-    def __init__(self, clock: Clock, what: str) -> None:
+    def __init__(self, clock: Clock, object_id: ObjectId, what: str) -> None:
         self._clock = clock
+        self._root = object_id.root_id
         self._what = what
         self._deaths = 0
         self._seconds = RETRY_SECONDS_MIN
@@ -175,8 +178,10 @@ class _Pause:
         if isinstance(error, Died) and self._deaths > DEATHS_MAX:
             raise ConnectionLost(
                 f"{self._what}: network connection lost: the object's process ended {self._deaths} times during this "
-                f"call ({error}). See its log for the reason: perdure logs {self._what.split(' > ')[0].split('.')[0]}"
+                f"call ({error}). See its log for the reason: perdure logs {self._root}"
             ) from None
+        if isinstance(error, Died):
+            self._seconds, self._until_ms = RETRY_SECONDS_MIN, 0  # the next one gets as long as the first
 
     async def wait(self, refused: Refused | None = None) -> None:
         """Wait a little longer than last time; raise when the patience is at its end."""
@@ -236,13 +241,23 @@ class Stub:
         Args:
             idempotency_key: The call runs once under this key: repeated, also by another process, it joins the
                 running call or answers from the stored result, for 24 hours. A call that died runs again.
-            timeout: Seconds until the caller gives up with ``Unavailable``; the call itself goes on.
+            timeout: Seconds until the caller gives up with ``Unavailable``; the call itself goes on. A stream must
+                have ended by then.
+
+        What is not given stays as it is in this stub.
         """
         if idempotency_key is not None and not str(idempotency_key).strip():
             raise UsageError(f"idempotency_key must be text that is not blank, not {idempotency_key!r:.80}")
         if timeout is not None and not timeout > 0:
             raise UsageError(f"timeout must be seconds above 0, not {timeout!r:.80}")
-        return Stub(self.object_id, self.perdure_handle._replace(key=str(idempotency_key or ""), timeout=timeout))
+        handle = self.perdure_handle
+        key = handle.key if idempotency_key is None else str(idempotency_key)
+        timeout = handle.timeout if timeout is None else timeout
+        return Stub(self.object_id, handle._replace(key=key, timeout=timeout))
+
+    def without_options(self) -> Stub:
+        """The same object, called plainly."""
+        return Stub(self.object_id, self.perdure_handle._replace(key="", timeout=None))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -300,9 +315,10 @@ class RemoteMethod:
             key = context.derive(what) if context is not None and context.key else ""
         frame = CallFrame(f"{_PROCESS}{next(_calls):x}", name, data, key)
         if is_generator:
-            return caller.iterate(stub.object_id, ref, frame)
+            items = caller.iterate(stub.object_id, ref, frame)
+            return items if handle.timeout is None else timed_items(items, handle.timeout, what)
         call = caller.invoke(stub.object_id, ref, frame, is_repeatable=repeatable or bool(key))
-        return call if handle.timeout is None else _timed(call, caller.clock, handle.timeout, what)
+        return call if handle.timeout is None else timed(call, caller.clock, handle.timeout, what)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -310,7 +326,12 @@ def _shape(function: Callable[..., Any]) -> tuple[inspect.Signature, bool]:
     return inspect.signature(function), inspect.isasyncgenfunction(function)
 
 
-async def _timed(call: Any, clock: Clock, timeout: float, what: str) -> Any:
+async def timed(call: Awaitable[T], clock: Clock, timeout: float, what: str) -> T:
+    """The result of ``call``.
+
+    Raises:
+        Unavailable: It took longer than ``timeout`` seconds.
+    """
     work = asyncio.ensure_future(call)
     timer = asyncio.ensure_future(clock.sleep(timeout))
     try:
@@ -321,6 +342,27 @@ async def _timed(call: Any, clock: Clock, timeout: float, what: str) -> Any:
     finally:
         timer.cancel()
         work.cancel()
+
+
+async def timed_items(items: AsyncGenerator[T, None], timeout: float, what: str) -> AsyncGenerator[T, None]:
+    """The items of a stream.
+
+    Raises:
+        Unavailable: It has not ended within ``timeout`` seconds.
+    """
+    until = asyncio.get_running_loop().time() + timeout
+    try:
+        while True:
+            try:
+                async with asyncio.timeout_at(until):
+                    item = await anext(items)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise Unavailable(f"{what} has not ended within {timeout:g} s; it may still be running.") from None
+            yield item
+    finally:
+        await items.aclose()
 
 
 def make_stub(cls: type[T], object_id: ObjectId, caller: Caller | None = None) -> T:

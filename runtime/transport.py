@@ -23,7 +23,7 @@ class Retiring(Exception):
 
 
 class Died(Exception):
-    """The instance ended with the call under way. ``is_intended``: by its own exit, and then nothing was run."""
+    """The instance ended with the call under way. ``is_intended``: it went to sleep, and then nothing was run."""
 
     def __init__(self, reason: str, *, is_intended: bool = False) -> None:
         super().__init__(reason)

@@ -7,7 +7,9 @@ loses (tuples, sets, dataclasses, keys that are not text). Errors are never pick
 
 from __future__ import annotations
 
+import logging
 import pickle
+import shlex
 import traceback
 from typing import Any
 
@@ -31,7 +33,10 @@ __all__ = [
     "encode_value",
     "error_from",
     "failure_from",
+    "speak_for",
 ]
+
+log = logging.getLogger("perdure.failures")
 
 # A remote traceback is for reading; more than this is noise, and errors must stay small.
 TRACEBACK_CHARACTERS_MAX = 20_000
@@ -175,17 +180,31 @@ def _known() -> dict[str, type[errors.PerdureError]]:
     return found
 
 
+# Whose process this is; empty in scripts, and where many objects share a process.
+_speakers: list[str] = []
+
+
+def speak_for(object_name: str) -> None:
+    """Errors that leave this process from now on name this object, so that people know whose log to read."""
+    _speakers[:] = [object_name]
+
+
 def failure_from(error: BaseException) -> Failure:
-    """An exception as data; never raises, whatever the exception's own methods do."""
+    """An exception as data; never raises, whatever the exception's own methods do.
+
+    An error of user code, or of ours that should not be, is logged with its traceback: its caller sees one line.
+    """
+    spoken: dict[str, Any] = {"object_name": name for name in _speakers}
     try:
         message = str(error.args[0]) if isinstance(error, errors.PerdureError) and error.args else str(error)
     except Exception:  # a broken __str__ must not hide the error itself
         message = "(its message cannot be shown)"
     message = message[:MESSAGE_CHARACTERS_MAX]
     if isinstance(error, errors.RemoteError):
-        return Failure("RemoteError", message, error.type_name, error.remote_traceback)
+        passed = {k: v for k, v in vars(error).items() if k == "object_name"}  # it keeps where it was raised
+        return Failure("RemoteError", message, error.type_name, error.remote_traceback, fields=spoken | passed)
     if isinstance(error, errors.PerdureError):
-        fields = {k: v for k, v in vars(error).items() if isinstance(v, str | int | float | bool | dict)}
+        fields = spoken | {k: v for k, v in vars(error).items() if isinstance(v, str | int | float | bool | dict)}
         kind = type(error)
         while kind.__module__.split(".")[0] not in {"runtime", "fibers", "agents"}:
             kind = kind.__mro__[1]
@@ -196,13 +215,18 @@ def failure_from(error: BaseException) -> Failure:
         text = ""
     cls = type(error)
     name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-    return Failure("RemoteError", message, name, text)
+    log.error("%s", text.rstrip() or f"{name}: {message}")
+    return Failure("RemoteError", message, name, text, fields=spoken)
 
 
 def error_from(failure: Failure) -> errors.PerdureError:
     """The exception to raise for a failure that came from another process."""
     if failure.kind == "RemoteError":
-        return errors.RemoteError(failure.message, type_name=failure.type_name, remote_traceback=failure.traceback)
+        remote = errors.RemoteError(failure.message, type_name=failure.type_name, remote_traceback=failure.traceback)
+        for key, value in failure.fields.items():
+            setattr(remote, key, value)
+            remote.add_note(f"raised in {value}; the traceback is in its log: perdure logs {shlex.quote(str(value))}")
+        return remote
     cls = _known().get(failure.kind, errors.PerdureError)
     error = cls.__new__(cls)
     Exception.__init__(error, failure.message)

@@ -12,10 +12,13 @@ import concurrent.futures
 import functools
 import logging
 import os
+import sys
 import threading
+import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import ray
@@ -32,7 +35,7 @@ from runtime.instance import Platform
 from runtime.keeper import KEEPER_CLASS, KeeperClient
 from runtime.storage.duckdb import open_store
 from runtime.stub import Caller, use_caller
-from runtime.wire import Activation, encode, failure_from
+from runtime.wire import Activation, CallFrame, encode, encode_value, failure_from
 
 __all__ = ["ObjectActor", "actor_class"]
 
@@ -40,6 +43,9 @@ log = logging.getLogger("perdure")
 # Control frames under way: one watch, one life for each creator that raced, and what people ask.
 CONTROL_CONCURRENCY = 128
 EXIT = b"exit"
+# After a reset: how long its calls may take to end with an error, and Ray to send the last answer.
+ANSWERING_SECONDS_MAX = 1.0
+SENDING_SECONDS = 0.05
 # 55 to 61 MB each; a wake or a recovery takes one, and the next is ready half a second to some seconds later.
 WARM_WORKERS = 4
 
@@ -54,8 +60,12 @@ class ObjectActor:
         self._making = threading.Lock()
         self._fibers: FileLock | None = None
         self._life: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._has_life = False
+        self._lives = 0
         self._pool: asyncio.Future[None] | None = None
+        if self._activation.cls.name == KEEPER_CLASS:
+            # Ray restarts it, but calls nothing; and whoever it watches for may never call.
+            frame = CallFrame(uuid4().hex, "perdure_started", encode_value(((), {}), what="nothing"))
+            ray.get_runtime_context().current_actor.call.remote(encode(frame))
 
     async def call(self, data: bytes) -> bytes:
         """One call frame in, one reply frame out."""
@@ -90,8 +100,11 @@ class ObjectActor:
         if data == EXIT:
             ray.actor.exit_actor()  # type: ignore[no-untyped-call]
         if data == LIFE:
-            self._has_life = True
-            await asyncio.wrap_future(self._life)
+            self._lives += 1
+            try:
+                await asyncio.shield(asyncio.wrap_future(self._life))
+            finally:
+                self._lives -= 1
             ray.actor.exit_actor()  # type: ignore[no-untyped-call]
         host = self._host or self._made()
         return await host.control(data)
@@ -127,15 +140,30 @@ class ObjectActor:
         if self._pool is None and self._activation.cls.name == KEEPER_CLASS:
             self._pool = asyncio.ensure_future(WarmPool(_warm_workers()).run(SystemClock()))
 
-    def _on_end(self, reason: str) -> None:
+    def _on_end(self, reason: str, was_idle: bool) -> None:
         self._hold_fibers(False)
-        if self._has_life:
+        if not was_idle:
+            # Callers must not take this for a hibernation: their calls may have run.
+            threading.Thread(target=self._exit_when_answered, daemon=True).start()
+            return
+        if self._lives:
             self._life.set_result(None)
             return
         # Its creator died before it could send ``life``. A call of one's own works too, but Ray then waits more than a
         # second for the answer of that very call before it lets the name go.
         myself = ray.get_runtime_context().current_actor
         myself.control.remote(EXIT)
+
+    def _exit_when_answered(self) -> None:
+        """End the process as an accident does, as soon as everybody who waits has been told why."""
+        until = time.monotonic() + ANSWERING_SECONDS_MAX
+        host = self._host
+        while host is not None and (host.mailbox.calls or host.mailbox.streams) and time.monotonic() < until:
+            time.sleep(SENDING_SECONDS / 10)
+        time.sleep(SENDING_SECONDS)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
 
     def _hold_fibers(self, is_live: bool) -> None:
         if not is_live and self._fibers is None:

@@ -3,6 +3,9 @@
 Each line of the file is a time, the name of the object and the text. All objects of one root append to the same file,
 line by line; the operating system keeps short appends whole. Ray's own way to the driver shows only what belongs to
 the driver's job, and detached objects outlive jobs.
+
+A script's terminal gets less than the file: tracebacks that perdure itself logs stay in the file, behind a bar, since
+the caller is told what failed; and what perdure says of itself is shown once, however many objects and lives say it.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
+import shlex
 import sys
 import threading
 import time
@@ -20,7 +25,7 @@ from typing import TextIO
 
 from runtime.ids import ObjectId
 from runtime.keeper import KEEPER_CLASS
-from runtime.wire import Activation
+from runtime.wire import Activation, speak_for
 
 __all__ = ["LOG_FILE", "LogTail", "capture_output", "log_path"]
 
@@ -29,6 +34,10 @@ LOG_FILE = "agent.log"
 LOG_BYTES_MAX = 8 * 1024 * 1024
 LINE_CHARACTERS_MAX = 4_000
 POLL_SECONDS = 0.15
+# Begins the lines that are for the file alone: a bar that no program's output begins with.
+FILE_ONLY = "\u2502 "
+# A user's program that says the same twice means it; perdure's own notes are the same for every object and life.
+_OWN_NOTE = re.compile(r"INFO (?:perdure|runtime|fibers|agents)[.:]")
 
 
 def log_path(data_dir: Path, object_id: ObjectId) -> Path:
@@ -39,20 +48,42 @@ def log_path(data_dir: Path, object_id: ObjectId) -> Path:
 def capture_output(activation: Activation) -> None:
     """Send what this process prints and logs to the object's log."""
     path = log_path(Path(activation.data_dir), activation.object_id)
+    name = str(activation.object_id)
+    speak_for(name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _cut(path)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
         return  # a full disk must not keep an object from starting; its storage will say so
-    name = str(activation.object_id)
     sys.stdout = _LineFile(descriptor, name)
     sys.stderr = _LineFile(descriptor, name)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_Formatter(f"perdure logs {shlex.quote(name)}"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO if activation.cls.name != KEEPER_CLASS else logging.WARNING)
+
+
+class _Formatter(logging.Formatter):
+    """Log records as lines; of those with a traceback the first line says where to read it."""
+
+    def __init__(self, command: str) -> None:
+        super().__init__("%(levelname)s %(name)s: %(message)s")
+        self._command = command
+
+    def format(self, record: logging.LogRecord) -> str:
+        is_ours = record.name.split(".")[0] == "perdure"
+        if record.name == "perdure.failures":  # who called is told
+            return _barred(super().format(record))
+        if not is_ours or not record.exc_info:
+            return super().format(record)
+        head = f"{record.levelname} {record.name}: {record.getMessage()}"
+        return f"{head}; the traceback: {self._command}\n{_barred(self.formatException(record.exc_info))}"
+
+
+def _barred(text: str) -> str:
+    return "\n".join(FILE_ONLY + line for line in text.splitlines())
 
 
 def _cut(path: Path) -> None:
@@ -103,6 +134,7 @@ class LogTail:
         self._touched = touched
         self._out = out
         self._positions: dict[Path, int] = {}
+        self._notes: set[str] = set()
         self._started = time.time()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="perdure-logs", daemon=True)
@@ -157,4 +189,8 @@ class LogTail:
     def _show(self, line: str) -> None:
         head, _, text = line.partition(" | ")
         _, _, name = head.partition(" ")
+        if text.startswith(FILE_ONLY) or text in self._notes:
+            return
+        if _OWN_NOTE.match(text):
+            self._notes.add(text)
         print(f"({name}) {text}", file=self._out, flush=True)

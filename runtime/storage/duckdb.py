@@ -58,6 +58,9 @@ DISK_TROUBLE = (
 # What a statement may raise besides duckdb's own: bindings of a type or size that has no form in SQL.
 STATEMENT_ERRORS = (duckdb.Error, ValueError, TypeError, OverflowError, RuntimeError)
 
+# The first bytes of every log. DuckDB takes a log that begins otherwise for an empty one, and writes over it.
+LOG_HEAD = b"d\x00be\x00\x02f\x00"
+
 _spares: list[duckdb.DuckDBPyConnection] = []
 
 
@@ -83,6 +86,7 @@ def open_store(folder: Path, *, inline: bool = False) -> Database:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         is_new = not path.exists()
+        log_head = _head(log_path(path))
     except OSError as error:
         raise StorageFailed(f"{folder} cannot be created: {error}. Free or repair the disk, then try again.") from error
     if is_new and log_path(path).exists():
@@ -90,6 +94,11 @@ def open_store(folder: Path, *, inline: bool = False) -> Database:
         raise StorageCorrupt(
             f"{path} is missing, but its log {log_path(path).name} is there. Nothing was changed. Restore both files "
             "together from a replica or a backup, or remove the log to begin anew."
+        )
+    if not LOG_HEAD.startswith(log_head):
+        raise StorageCorrupt(
+            f"{log_path(path)} does not begin as a log does, so none of the writes in it can be read. Nothing was "
+            f"changed. Copy it and {path.name}, then restore both together from a replica or a backup."
         )
     try:
         instance = _spares.pop()
@@ -104,6 +113,15 @@ def open_store(folder: Path, *, inline: bool = False) -> Database:
         if not _lacks_memory(error):
             raise _open_error(error, path) from error
     return _attached_with_room(path, inline=inline)
+
+
+def _head(log: Path) -> bytes:
+    """The first bytes of a log; fewer if a death has cut it there, none if there is no log."""
+    try:
+        with log.open("rb") as file:
+            return file.read(len(LOG_HEAD))
+    except FileNotFoundError:
+        return b""
 
 
 def _instance(memory_limit: str) -> duckdb.DuckDBPyConnection:

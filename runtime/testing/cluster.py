@@ -239,7 +239,7 @@ class LocalCluster:
                 caller=caller,
                 keeping=None if is_keeper else keeping,
                 open_store=lambda folder: self._opened(life, folder),
-                on_end=lambda reason: self._ended(life, reason),
+                on_end=lambda reason, was_idle: self._ended(life, reason, was_idle=was_idle),
             )
             life.host = Host(life.activation, cls, platform)
         return life.host
@@ -272,16 +272,16 @@ class LocalCluster:
     async def _started(self, life: Life) -> None:
         await self._host(life).started()
 
-    def _ended(self, life: Life, reason: str) -> None:
+    def _ended(self, life: Life, reason: str, *, was_idle: bool) -> None:
         """An instance has ended by itself: it answers whom it can, then its process goes."""
         if life.is_dead:
             return
         self._gone(life)
-        self._background(self._last_answers(life, reason))
+        self._background(self._last_answers(life, reason, was_idle=was_idle))
 
-    async def _last_answers(self, life: Life, reason: str) -> None:
+    async def _last_answers(self, life: Life, reason: str, *, was_idle: bool) -> None:
         await life.answered(ENDING_SECONDS)
-        life.end(reason, is_intended=True)
+        life.end(reason, is_intended=was_idle)
 
     def _gone(self, life: Life) -> None:
         if self._lives.get(life.object_id) is life:
