@@ -8,8 +8,8 @@ answered with the next of its answers (the last one again when they run out), or
 
     python -m tests.anthropic_server --record calls.jsonl       serves one text for ever, and prints its URL
 
-An ``Answer`` is what goes over the wire: a status and headers, then events and *actions* (``Pause``, ``Stall``,
-``Cut``) in their order. Like the vendor, the server refuses requests that break its rules (``fault_of``).
+An ``Answer`` is what goes over the wire: a status and headers, then events and *actions* (``Pause``, ``Hold``,
+``Stall``, ``Cut``) in their order. Like the vendor, the server refuses requests that break its rules (``fault_of``).
 """
 
 from __future__ import annotations
@@ -38,6 +38,13 @@ class Pause:
 
 
 @dataclasses.dataclass(frozen=True)
+class Hold:
+    """Wait until somebody sets the event."""
+
+    released: asyncio.Event
+
+
+@dataclasses.dataclass(frozen=True)
 class Stall:
     """Send nothing more, and keep the connection open until the client closes it."""
 
@@ -54,15 +61,18 @@ class Raw:
     data: bytes
 
 
+Part = Json | Pause | Hold | Stall | Cut | Raw
+
+
 @dataclasses.dataclass(frozen=True)
 class Answer:
     """One response: its events, or with another status its body."""
 
-    parts: tuple[Json | Pause | Stall | Cut | Raw, ...] = ()
+    parts: tuple[Part, ...] = ()
     status: int = 200
     headers: tuple[tuple[str, str], ...] = (("content-type", "text/event-stream"),)
 
-    def first(self, events: int, *then: Json | Pause | Stall | Cut | Raw) -> Answer:
+    def first(self, events: int, *then: Part) -> Answer:
         """The first so many events, then something else."""
         return dataclasses.replace(self, parts=(*self.parts[:events], *then))
 
@@ -282,6 +292,9 @@ class AnthropicServer:
                 case Pause():
                     await writer.drain()
                     await asyncio.sleep(part.seconds)
+                case Hold():
+                    await writer.drain()
+                    await part.released.wait()
                 case Stall():
                     await writer.drain()
                     await asyncio.Event().wait()
