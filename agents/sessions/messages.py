@@ -50,8 +50,16 @@ class UIMessage(msgspec.Struct, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """The text parts, joined."""
-        return "".join(part_text(part) for part in self.parts if part.get("type") == "text")
+        """The text parts, joined; what stands before a tool call and what stands behind it are paragraphs."""
+        text, has_call = "", False
+        for part in self.parts:
+            has_call = has_call or is_tool_part(part)
+            if part.get("type") == "text" and (piece := part_text(part)):
+                # Halves of an interrupted sentence have no call between them.
+                if has_call and text and not text[-1].isspace() and not piece[0].isspace():
+                    text += "\n\n"
+                text, has_call = text + piece, False
+        return text
 
 
 class _Shape(msgspec.Struct):

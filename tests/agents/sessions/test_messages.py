@@ -21,6 +21,21 @@ def test_the_text_of_a_message_is_its_text_parts_joined() -> None:
     assert message.text == "one two"
 
 
+def test_words_before_and_behind_a_tool_call_are_paragraphs_of_the_text() -> None:
+    call = {"type": "tool-list", "toolCallId": "c1", "state": "output-available"}
+    step: JsonObject = {"type": "step-start"}
+    first, second = {"type": "text", "text": "I look first."}, {"type": "text", "text": "I fou"}
+    # An interrupted text goes on in a part of its own, in mid-word.
+    message = UIMessage("m", "assistant", [first, call, step, second, step, {"type": "text", "text": "nd it."}])
+    assert message.text == "I look first.\n\nI found it."
+
+
+def test_the_text_of_a_message_has_no_gap_beyond_that_which_its_writer_made() -> None:
+    call = {"type": "dynamic-tool", "toolCallId": "c1", "toolName": "add"}
+    parts: list[JsonObject] = [{"type": "text", "text": "Let me see. "}, call, {"type": "text", "text": "Three."}]
+    assert UIMessage("m", "assistant", parts).text == "Let me see. Three."
+
+
 def test_damaged_text_parts_do_not_break_the_text_of_a_message() -> None:
     assert UIMessage("m", "user", [{"type": "text"}, {"type": "text", "text": None}, {}]).text == ""
 
