@@ -19,9 +19,11 @@ import argparse
 import asyncio
 import json
 import os
+import shlex
 import signal
 import sys
 import sysconfig
+import textwrap
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,10 +37,12 @@ from runtime.errors import PerdureError
 
 PACKAGES = ("json", "email", "asyncio")
 TASK = (
-    "Study the files in the folder /{name} of your workspace: find where errors are raised and how they are handled, "
-    "read the most relevant files, and report your findings about errors, parsing and encoding."
+    "Study the files in the folder /{name} of your workspace, read those that say most about errors, parsing and "
+    "encoding, and report your findings."
 )
+REPORT = "Write one report on errors, parsing and encoding from these findings."
 PACE = 0.02
+WIDTH = 110
 COLOURS = {"researcher-1": 36, "researcher-2": 35, "researcher-3": 33, "editor": 32}
 
 
@@ -87,9 +91,9 @@ class Editor(Think):
         gathered.add_done_callback(lambda _: news.put_nowait(None))
         while (item := await news.get()) is not None:
             yield item
-        sections = zip(folders, await gathered, strict=True)
-        findings = "\n\n".join(f"## {Path(folder).name}\n\n{without_headings(text)}" for folder, text in sections)
-        async with self.chat(f"Write the report from these findings.\n\n{findings}") as events:
+        found = zip(folders, await gathered, strict=True)
+        sections = "\n\n".join(f"# {Path(folder).name}\n\n{text}" for folder, text in found)
+        async with self.chat(f"{REPORT}\n\n{sections}") as events:
             async for event in events:
                 yield {"agent": "editor", "number": event.number, "chunk": event.chunk}
 
@@ -101,13 +105,15 @@ class Editor(Think):
         async with researcher.chat(TASK.format(name=Path(folder).name)) as events:
             async for event in events:
                 news.put_nowait({"agent": name, "number": event.number, "chunk": event.chunk})
-        return str((await researcher.get_messages())[-1].text)
+        return findings((await researcher.get_messages())[-1].parts)
 
 
-def without_headings(text: str) -> str:
-    """Findings as one section: their own headings become plain lines."""
-    lines = [line for line in text.splitlines() if not line.startswith("# ")]
-    return "\n".join(f"{line.lstrip('# ')}:" if line.startswith("#") else line for line in lines).strip()
+def findings(parts: list[dict[str, Any]]) -> str:
+    """What a researcher says behind its last tool call, without its title; a recovered text has several parts."""
+    calls = [at for at, part in enumerate(parts) if part["type"].startswith("tool-")]
+    answer = parts[calls[-1] + 1 :] if calls else parts
+    text = "".join(part["text"] for part in answer if part["type"] == "text")
+    return "\n".join(line for line in text.splitlines() if not line.startswith("# ")).strip()
 
 
 class Terminal:
@@ -143,7 +149,10 @@ class Terminal:
         name = f"{agent:>12}"
         if self._is_coloured:
             name = f"\x1b[{COLOURS.get(agent, 37)}m{name}\x1b[0m"
-        print(f"{name}  {text[:110]}", flush=True)
+        # Researchers work at the same time, so each gets one line; the editor's report is there to be read.
+        shown = textwrap.wrap(text, WIDTH) if agent == "editor" else [textwrap.shorten(text, WIDTH, placeholder=" ...")]
+        for line in shown:
+            print(f"{name}  {line}", flush=True)
 
 
 class Run:
@@ -249,6 +258,14 @@ def faults(before: dict[str, Any], after: dict[str, Any], run: Run) -> list[str]
     return found
 
 
+def told(error: PerdureError) -> str:
+    """An error as a sentence, and where its traceback is if an agent raised it."""
+    name = getattr(error, "object_name", "")
+    text = f"{name + ': ' if name else ''}{type(error).__name__}: {error}"
+    data = arguments().out.resolve() / "data"
+    return f"{text}. The traceback: perdure --data {data} logs {shlex.quote(name)}" if name else text
+
+
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -274,13 +291,15 @@ async def main() -> int:
     Researcher.chat_recovery = not chosen.no_recovery
     globals()["PACE"] = chosen.pace
     data = chosen.out.resolve() / "data"
-    async with runtime.connect(data_dir=data) as cluster:
+    # What the agents log stays in their logs: here their events are shown, in order.
+    async with runtime.connect(data_dir=data, show_logs=False) as cluster:
         stamp = f"{time.time():.0f}"
-        terminal.say("--- the newsroom, undisturbed\n")
+        terminal.say(f"the model is {default_model().model_id}; what the agents log: perdure --data {data} logs NAME")
+        terminal.say(f"\n--- the newsroom, undisturbed (Editor/calm-{stamp})\n")
         calm = Run(cluster, f"calm-{stamp}", terminal)
         await calm.play(chosen.folders, "", 0)
         before = await calm.transcripts()
-        terminal.say("\n--- the newsroom again, with a kill -9\n")
+        terminal.say(f"\n--- the newsroom again, with a kill -9 (Editor/killed-{stamp})\n")
         killed = Run(cluster, f"killed-{stamp}", terminal)
         await killed.play(chosen.folders, "researcher-2", chosen.kill_after)
         after = await killed.transcripts()
@@ -304,5 +323,5 @@ if __name__ == "__main__":
     try:
         sys.exit(asyncio.run(main()))
     except PerdureError as error:
-        print(f"FAILED  {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"FAILED  {told(error)}", file=sys.stderr)
         sys.exit(1)

@@ -18,6 +18,7 @@ from agents.models.extract import (
     best_sentences,
     definitions_of,
     file_targets,
+    is_text_file,
     keywords_of,
     sentences_of_file,
     sentences_of_text,
@@ -37,6 +38,7 @@ _HEADING = re.compile(
 )
 # How ``findings`` frames what it quotes; a line number behind a quote is of use only where it stands.
 _FRAME = re.compile(r"(?:I|It defines|It has|Only a part|All files|\d+ files? of)\b|`[^`]+` was ")
+_LOOKED_FOR = re.compile(r"I looked for `[^.]*\.|^- `[^`]+` was not seen\.$", re.MULTILINE)
 _QUOTE_MARKS = re.compile(r"^[-*]\s+|\s*\((?:[^()\s]*, )?line \d+\)", re.MULTILINE)
 
 
@@ -85,6 +87,12 @@ def findings(keywords: Sequence[Keyword], folder: str, evidence: Evidence) -> st
 def _nothing_found(keywords: Sequence[Keyword], folder: str, evidence: Evidence) -> str:
     looked = f"I looked in {folder} for {_listed([k.word for k in keywords])}" if keywords else f"I looked in {folder}"
     count = len(evidence.files)
+    if not count and not evidence.folders and not evidence.errors:
+        return (
+            f"There are no files in {folder} that could speak of {_topic(keywords, 'it')}. I am the offline model, "
+            "which works without a network and without a key: I quote files, and know nothing by myself. Put files "
+            "into the workspace and ask again, or set ANTHROPIC_API_KEY to have Claude answer."
+        )
     text = f"{looked}. There {'is' if count == 1 else 'are'} {_number(count, 'file')}, and none says anything about it."
     if evidence.errors:
         name, error = evidence.errors[0]
@@ -154,7 +162,9 @@ def sections_of(text: str) -> tuple[str, list[Section]]:
     """
     lines = text.splitlines()
     if sum(line.startswith("# ") for line in lines) > 1:
-        lines = [f"{'-' * 3}\n{line}" if line.startswith("# ") else re.sub(r"^##+ .*", "", line) for line in lines]
+        lines = [
+            f"{'-' * 3}\n{line}" if line.startswith("# ") else re.sub(r"^##+ (.*)", r"(\1)", line) for line in lines
+        ]
         lines = "\n".join(lines).splitlines()
     title, held = "", [""]
     found: list[Section] = []
@@ -181,19 +191,32 @@ def report(task: str, sections: Sequence[Section]) -> str:
     blocks = [f"# Report on {_topic(keywords, 'the findings')}"]
     gists = [best_sentences(sentences, keywords, 1) for _, sentences in told]
     summary = [f"This report is made of {_number(len(sections), 'finding')}."]
-    summary.extend(f"- {gist[0].text}" for gist in gists if gist)
+    titles = [_title(section, at) for at, section in enumerate(sections, 1)]
+    summary.extend(f"- {title}: {gist[0].text}" for title, gist in zip(titles, gists, strict=True) if gist)
     blocks.append("## Summary\n\n" + "\n".join(summary))
-    for at, (section, sentences) in enumerate(told, 1):
+    for at, (title, (_, sentences)) in enumerate(zip(titles, told, strict=True), 1):
         chosen = best_sentences(sentences, keywords, SENTENCES_PER_SECTION)
-        title = section.title.removeprefix("Findings on ").strip() or f"finding {at}"
-        body = " ".join(sentence.text for sentence in chosen) or "It has no sentence to quote."
-        blocks.append(f"## {at}. {title[0].upper()}{title[1:]}\n\n{body}")
+        body = " ".join(sentence.text for sentence in chosen) or "These findings quote no sentence."
+        blocks.append(f"## {at}. {title}\n\n{body}")
     if len(sections) > 1 and keywords:
         blocks.append("## What they share\n\n" + _comparison(keywords, sections))
-    sources = list(dict.fromkeys(path for section in sections for path in file_targets(section.text)))
+    sources = _sources(sections)
     if sources:
         blocks.append(f"## Sources\n\n{_listed(sources, SOURCES_SHOWN_MAX)}")
     return "\n\n".join(blocks) + "\n"
+
+
+def _title(section: Section, at: int) -> str:
+    title = section.title.removeprefix("Findings on ").strip() or f"finding {at}"
+    return f"{title[0].upper()}{title[1:]}"
+
+
+def _sources(sections: Sequence[Section]) -> list[str]:
+    """The files that the findings name: where one is named in full, not by its short name too; no folders."""
+    named = dict.fromkeys(path for section in sections for path in file_targets(section.text))
+    files = [path for path in named if "." in path.rsplit("/", 1)[-1] and is_text_file(path)]
+    whole = {path.rsplit("/", 1)[-1] for path in files if path.startswith("/")}
+    return [path for path in files if path.startswith("/") or path not in whole]
 
 
 def _material(text: str) -> list[Sentence]:
@@ -207,8 +230,10 @@ def _material(text: str) -> list[Sentence]:
 def _comparison(keywords: Sequence[Keyword], sections: Sequence[Section]) -> str:
     """Which findings speak of which keyword."""
     lines: list[str] = []
+    # What was looked for is not yet what was found.
+    said = [_LOOKED_FOR.sub("", section.text).lower() for section in sections]
     for keyword in keywords:
-        count = sum(keyword.stem in section.text.lower() for section in sections)
+        count = sum(keyword.stem in text for text in said)
         if count == len(sections):
             lines.append(f"- All findings speak of `{keyword.word}`.")
         elif count:

@@ -12,8 +12,9 @@ from agents.core.repair import INTERRUPTED_TEXT
 from agents.errors import ModelRefused
 from agents.models import Offline
 from agents.models.model import ModelMessage, ModelRequest, TextBlock, ToolResultBlock, ToolSpec, ToolUseBlock
+from agents.models.reports import report, sections_of
 
-from .requests import calls_of, collect, nudge, request, said, text_of, user
+from .requests import called, calls_of, collect, nudge, request, result, said, text_of, user
 
 RETRY = '''"""Retries of a parcel that came back from its address.
 
@@ -236,6 +237,30 @@ async def test_a_greeting_is_answered_without_tools() -> None:
     answer = await turn.finish()
 
     assert (turn.calls, answer.startswith("You said: Hello!")) == ([], True)
+
+
+async def test_a_question_in_an_empty_workspace_is_answered_with_what_the_model_can_and_cannot() -> None:
+    listed = result("c1", '{"path": "/", "entries": []}', name="list")
+    asked = user("Compare tea and coffee in three sentences.")
+    listing = called("c1", "list", path="/")
+    parts = await collect(Offline().stream(request(asked, listing, listed, tools=FILE_TOOLS)))
+    answer = text_of(parts)
+
+    assert answer.startswith("There are no files in / that could speak of compare, tea and coffee.")
+    assert "ANTHROPIC_API_KEY" in answer
+
+
+def test_a_report_names_each_file_once_and_in_full_and_no_folder() -> None:
+    first = (
+        "I studied /a, which holds 2 files, and read `one.py`. I looked for `tea` and `milk`, which stand in 1 file."
+    )
+    finding = f"{first}\n\n## /a/one.py\n\n- Tea is what this module brews, for those who ask it to."
+    text = f"Write one report on tea and milk.\n\n# a\n\n{finding}\n\n# b\n\n{finding.replace('/a', '/b')}"
+    told = report(*sections_of(text))
+
+    assert told.endswith("## Sources\n\n`/a/one.py` and `/b/one.py`\n")
+    assert "- A: Tea is what this module brews, for those who ask it to." in told
+    assert "`milk`" not in told
 
 
 async def test_words_that_no_file_has_are_named_as_such() -> None:
