@@ -194,7 +194,7 @@ def failure_from(error: BaseException) -> Failure:
 
     An error of user code, or of ours that should not be, is logged with its traceback: its caller sees one line.
     """
-    spoken: dict[str, Any] = {"object_name": name for name in _speakers}
+    spoken: dict[str, Any] = {"object_name": _speakers[0]} if _speakers else {}
     try:
         message = str(error.args[0]) if isinstance(error, errors.PerdureError) and error.args else str(error)
     except Exception:  # a broken __str__ must not hide the error itself
