@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from runtime.wire import Failure, error_from
+
 __all__ = [
     "Answer",
     "Ask",
+    "Broken",
     "Ended",
     "Evict",
     "Evicted",
@@ -58,11 +61,17 @@ class Evicted(msgspec.Struct, frozen=True, tag="evicted"):
     busy: str = ""
 
 
+class Broken(msgspec.Struct, frozen=True, tag="broken"):
+    """There is no instance, and none can be made in this process."""
+
+    failure: Failure
+
+
 Ask = Ping | Watch | Evict
 Answer = Pong | Progressed | Ended | Evicted
 
 _ask = msgspec.msgpack.Decoder(Ask)
-_answer = msgspec.msgpack.Decoder(Answer)
+_answer: msgspec.msgpack.Decoder[Answer | Broken] = msgspec.msgpack.Decoder(Answer | Broken)
 
 
 def decode_ask(data: bytes) -> Ask:
@@ -71,5 +80,12 @@ def decode_ask(data: bytes) -> Ask:
 
 
 def decode_answer(data: bytes) -> Answer:
-    """An answer from its bytes."""
-    return _answer.decode(data)
+    """An answer from its bytes.
+
+    Raises:
+        PerdureError: There is no instance to answer; why it cannot be made.
+    """
+    answer = _answer.decode(data)
+    if isinstance(answer, Broken):
+        raise error_from(answer.failure)
+    return answer

@@ -30,6 +30,7 @@ from runtime.cluster.pool import WarmPool
 from runtime.cluster.ray_files import FileLock, RayFiles
 from runtime.cluster.serve import node_service
 from runtime.cluster.transport import LIFE, RayTransport
+from runtime.control import Broken
 from runtime.host import Host
 from runtime.instance import Platform
 from runtime.keeper import KEEPER_CLASS, KeeperClient
@@ -106,7 +107,10 @@ class ObjectActor:
             finally:
                 self._lives -= 1
             ray.actor.exit_actor()  # type: ignore[no-untyped-call]
-        host = self._host or self._made()
+        try:
+            host = self._host or self._made()
+        except Exception as error:
+            return encode(Broken(failure_from(error)))
         return await host.control(data)
 
     def _made(self) -> Host:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
+from runtime.control import Broken
 from runtime.errors import PerdureError
 from runtime.host import Host
 from runtime.ids import ObjectId
@@ -20,7 +21,7 @@ from runtime.keeper import KEEPER_ID
 from runtime.testing.faults import EffectKind, Faults
 from runtime.testing.life import Life, current_life
 from runtime.transport import Absent, Unreachable
-from runtime.wire import Activation, decode_call, encode, failure_from
+from runtime.wire import Activation, Failure, decode_call, encode, failure_from
 
 __all__ = ["LocalTransport"]
 
@@ -81,7 +82,8 @@ class LocalTransport:
         """One control frame; no effect, since nothing depends on one."""
         life, _ = await self._leave(target, is_control=True)
         reply = life.reply()
-        life.start(self._answered(life, reply, lambda host: host.control(data)), f"control of {target}")
+        asked = self._answered(life, reply, lambda host: host.control(data), Broken)
+        life.start(asked, f"control of {target}")
         answer: bytes = await reply
         return answer
 
@@ -144,17 +146,21 @@ class LocalTransport:
         self.effect(life, "reply", method)
 
     async def _answered(
-        self, life: Life, reply: asyncio.Future[bytes], ask: Callable[[Host], Awaitable[bytes]]
+        self,
+        life: Life,
+        reply: asyncio.Future[bytes],
+        ask: Callable[[Host], Awaitable[bytes]],
+        broken: Callable[[Failure], Failure | Broken] = lambda failure: failure,
     ) -> None:
         try:
             answer = await ask(self._host_of(life))
         except PerdureError as error:
-            answer = encode(failure_from(error))  # its class could not be loaded
+            answer = encode(broken(failure_from(error)))  # its class could not be loaded
         except Exception as error:
-            broken = PerdureError(f"perdure itself failed at {life.object_id}: {type(error).__name__}: {error}")
-            broken.__cause__ = error
+            fault = PerdureError(f"perdure itself failed at {life.object_id}: {type(error).__name__}: {error}")
+            fault.__cause__ = error
             if not reply.done():
-                reply.set_exception(broken)
+                reply.set_exception(fault)
             return
         await self._travel()
         if not reply.done():
