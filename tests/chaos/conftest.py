@@ -18,6 +18,7 @@ import runtime
 from runtime.cluster import local
 from runtime.cluster.connect import Cluster
 from runtime.cluster.ray_files import RayFiles
+from runtime.errors import ConnectionLost
 from runtime.ids import ObjectId
 
 SECONDS_MAX = 60.0
@@ -62,8 +63,11 @@ class Lab:
         return self.cluster.data_dir / stub.object_id.folder
 
     async def pid(self, object_id: ObjectId) -> int | None:
-        """The process of the live instance; None if there is none."""
-        pong = await self.cluster.ping(object_id)
+        """The process of the live instance; None if there is none. Wakes nobody."""
+        try:
+            pong = await self.cluster.ping(object_id)
+        except ConnectionLost:
+            return None  # Ray is about to start it again
         return pong.pid if pong is not None else None
 
     async def kill(self, object_id: ObjectId) -> int:
