@@ -14,7 +14,7 @@ input that was cut off, without saying so.
     429, 503, 529; overloaded or rate-limited mid-stream  ModelOverloaded, with retry_after if it was given
     500, 502, 504, 408, 409                               ModelConnectionLost
     refused, reset, no answer in time, cut, stalled       ModelConnectionLost
-    a stream without its last event, broken JSON          ModelConnectionLost
+    a stream without its last event, broken JSON or text  ModelConnectionLost
     200, but no event stream                              ModelConnectionLost, not retryable: the address is wrong
 """
 
@@ -179,6 +179,8 @@ def our_error(error: Exception, call: ModelCall) -> PerdureError:
         return ModelConnectionLost(f"{_name(call)} cannot be reached: {cause}. Check the network and base_url.")
     if isinstance(error, json.JSONDecodeError):
         return ModelConnectionLost(f"{_name(call)} sent an event that is no JSON: {error}. Ask again.")
+    if isinstance(error, UnicodeDecodeError):
+        return ModelConnectionLost(f"{_name(call)} sent an event that is no text: {error}. Ask again.")
     if isinstance(error, httpx2.HTTPError):
         return ModelConnectionLost(f"The connection to {_name(call)} was cut: {_shown(str(error), call)}. Ask again.")
     return ModelRefused(f"The request to {_name(call)} could not be made: {_shown(str(error), call)}")

@@ -176,6 +176,13 @@ async def test_an_event_that_is_no_json_is_a_lost_connection() -> None:
     assert "no JSON" in error.message
 
 
+async def test_an_event_that_is_no_text_is_a_lost_connection() -> None:
+    error = await error_for(WHOLE.first(BEGUN, Raw(b"event: content_block_delta\ndata: \xff\xfe\n\n")))
+
+    assert isinstance(error, ModelConnectionLost)
+    assert "no text" in error.message
+
+
 async def test_an_event_without_its_fields_is_a_lost_connection() -> None:
     error = await error_for(WHOLE.first(BEGUN, {"type": "content_block_start", "index": 1}))
 
