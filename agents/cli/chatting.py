@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import runtime
-from agents.cli.targets import Target, class_of
+from agents.cli.targets import Target, class_of, logs_command
 from agents.errors import TurnAborted, TurnFailed
 from runtime.errors import UsageError
 
 __all__ = ["chat"]
+
+# How long the prompt outlives a ctrl-c.
+POLL_SECONDS = 0.1
 
 
 async def chat(data_dir: Path, target: Target, message: str | None) -> int:
@@ -23,15 +29,17 @@ async def chat(data_dir: Path, target: Target, message: str | None) -> int:
         if not hasattr(cls, "chat"):
             raise UsageError(f"{cls.__name__} cannot chat: it is no Think")
         agent: Any = cluster.stub(cls, target.object_id)
+        hint = f"The traceback: {logs_command(data_dir, str(target.object_id))}"
         for request_id in await agent.open_turns():
             print("(the rest of an unfinished turn)", flush=True)
-            await _show(agent.attach(request_id), agent)
+            await _show(agent.attach(request_id), agent, target, hint)
         if message is not None:
-            return 0 if await _show(agent.chat(message), agent) else 1
+            return 0 if await _show(agent.chat(message), agent, target, hint) else 1
         print(f"{target.object_id}: write a message; ctrl-c cancels a turn, ctrl-d leaves", flush=True)
-        while (line := await asyncio.to_thread(_ask)) is not None:
+        typed = _Typed()
+        while (line := await typed.line()) is not None:
             if line.strip():
-                await _show(agent.chat(line), agent)
+                await _show(agent.chat(line), agent, target, hint)
     return 0
 
 
@@ -39,14 +47,38 @@ def _progress(text: str) -> None:
     print(f"perdure: {text}", file=sys.stderr, flush=True)
 
 
-def _ask() -> str | None:
-    try:
-        return input("> ")
-    except EOFError:
-        return None
+class _Typed:
+    """Lines of standard input. ``input()`` in a thread would keep the process until the next line, ctrl-c or not."""
+
+    def __init__(self) -> None:
+        self._pending = b""
+        self._is_over = threading.Event()
+
+    async def line(self) -> str | None:
+        """The next line; None at the end of input."""
+        print("> ", end="", flush=True)
+        try:
+            return await asyncio.to_thread(self._read)
+        except BaseException:
+            self._is_over.set()
+            raise
+
+    def _read(self) -> str | None:
+        descriptor = sys.stdin.fileno()
+        while b"\n" not in self._pending:
+            if self._is_over.is_set():
+                return None
+            if select.select([descriptor], [], [], POLL_SECONDS)[0]:
+                got = os.read(descriptor, 65536)
+                if not got:
+                    last, self._pending = self._pending, b""
+                    return last.decode(errors="replace") if last else None
+                self._pending += got
+        line, _, self._pending = self._pending.partition(b"\n")
+        return line.decode(errors="replace")
 
 
-async def _show(stream: Any, agent: Any) -> bool:
+async def _show(stream: Any, agent: Any, target: Target, hint: str) -> bool:
     """Print a turn's events; ctrl-c cancels the turn, a second one leaves."""
     loop = asyncio.get_running_loop()
     cancelling: list[asyncio.Task[Any]] = []
@@ -65,8 +97,13 @@ async def _show(stream: Any, agent: Any) -> bool:
         if events.outcome != "done":
             print(f"({events.outcome})", flush=True)
         return bool(events.outcome == "done")
-    except (TurnFailed, TurnAborted) as error:
+    except TurnAborted as error:
         print(f"\n({error.message})", file=sys.stderr, flush=True)
+        return False
+    except TurnFailed as error:
+        print(flush=True)
+        text = error.message.rstrip(".")
+        print(f"perdure: {target.object_id}: the turn failed: {text}. {hint}", file=sys.stderr, flush=True)
         return False
     finally:
         loop.remove_signal_handler(signal.SIGINT)

@@ -45,6 +45,21 @@ def _target(text: str) -> Any:
     return _room("targets").parse_target(text)
 
 
+def _existing() -> Path:
+    """The data directory of a command that makes none.
+
+    Raises:
+        UsageError: There is no such folder.
+    """
+    folder = _data[0]
+    if not folder.is_dir() and not os.environ.get("RAY_ADDRESS"):  # a cluster's data lie on its nodes
+        raise UsageError(
+            f"the data directory {folder} does not exist; name another with --data or PERDURE_DATA, "
+            "or make it with `perdure chat` or a script"
+        )
+    return folder
+
+
 @app.callback()
 def options(
     data: Annotated[
@@ -83,7 +98,7 @@ def list_(as_json: JSON = False) -> None:
 
     Example: perdure list --json
     """
-    raise typer.Exit(asyncio.run(_room("showing").list_objects(_data[0], as_json=as_json)))
+    raise typer.Exit(asyncio.run(_room("showing").list_objects(_existing(), as_json=as_json)))
 
 
 @app.command()
@@ -92,7 +107,8 @@ def inspect(target: TARGET, as_json: JSON = False) -> None:
 
     Example: perdure inspect "Editor/report-42 > Researcher/r-1"
     """
-    raise typer.Exit(asyncio.run(_room("showing").inspect_object(_data[0], _target(target), as_json=as_json)))
+    wanted = _target(target)
+    raise typer.Exit(asyncio.run(_room("showing").inspect_object(_existing(), wanted, as_json=as_json)))
 
 
 @app.command()
@@ -105,7 +121,8 @@ def logs(
 
     Example: perdure logs Editor/report-42 -f
     """
-    raise typer.Exit(_room("showing").show_logs(_data[0], _target(target), follow=follow, lines=lines))
+    wanted = _target(target)
+    raise typer.Exit(_room("showing").show_logs(_existing(), wanted, follow=follow, lines=lines))
 
 
 @app.command()
@@ -114,7 +131,8 @@ def evict(target: TARGET) -> None:
 
     Example: perdure evict Editor/report-42
     """
-    raise typer.Exit(asyncio.run(_room("ruling").evict(_data[0], _target(target))))
+    wanted = _target(target)
+    raise typer.Exit(asyncio.run(_room("ruling").evict(_existing(), wanted)))
 
 
 @app.command()
@@ -123,7 +141,8 @@ def kill(target: TARGET) -> None:
 
     Example: perdure kill Editor/report-42
     """
-    raise typer.Exit(asyncio.run(_room("ruling").kill(_data[0], _target(target))))
+    wanted = _target(target)
+    raise typer.Exit(asyncio.run(_room("ruling").kill(_existing(), wanted)))
 
 
 @app.command()
@@ -144,6 +163,14 @@ def down() -> None:
     raise typer.Exit(_room("ruling").down(_data[0]))
 
 
+def _told(error: PerdureError) -> str:
+    """One sentence; of an error inside an object also whose it was, and where to read on."""
+    name = getattr(error, "object_name", "")
+    if not isinstance(error, RemoteError) or not name:
+        return str(error)
+    return f"{name} failed: {str(error).rstrip('.')}. The traceback: {_room('targets').logs_command(_data[0], name)}"
+
+
 def main() -> int:
     """Run the command; the exit code."""
     try:
@@ -152,9 +179,7 @@ def main() -> int:
     except PerdureError as error:
         if os.environ.get("PERDURE_DEBUG") == "1":
             traceback.print_exc()
-        print(f"perdure: {error}", file=sys.stderr)
-        if isinstance(error, RemoteError):
-            print("perdure: the traceback is in the agent's log: perdure logs TARGET", file=sys.stderr)
+        print(f"perdure: {_told(error)}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     except (KeyboardInterrupt, typer.Abort):
         return 130

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import runtime
-from agents.cli.targets import Target
+from agents.cli.targets import Target, check_exists
 from runtime.cluster import end, hold
 from runtime.errors import UnknownObject, UsageError
 
@@ -45,20 +45,12 @@ def down(data_dir: Path) -> int:
     return 0
 
 
-def _check_exists(data_dir: Path, target: Target) -> None:
-    if not (data_dir / target.object_id.folder / "id.json").exists():
-        raise UnknownObject(
-            f"{target.object_id} does not exist in {data_dir}; `perdure list` shows what does. "
-            'A sub-agent is named with its parents, in quotes: "Class/name > Class/name"'
-        )
-
-
 async def evict(data_dir: Path, target: Target) -> int:
     """Hibernate an object now."""
+    check_exists(data_dir, target)
     async with runtime.connect(data_dir=data_dir, show_logs=False, on_progress=_progress) as cluster:
         answer = await cluster.evict(target.object_id)
     if answer is None:
-        _check_exists(data_dir, target)
         print(f"{target.object_id} is asleep already")
     elif answer.is_ending:
         print(f"{target.object_id} hibernates; the next call wakes it")
@@ -70,10 +62,10 @@ async def evict(data_dir: Path, target: Target) -> int:
 
 async def kill(data_dir: Path, target: Target) -> int:
     """SIGKILL the process of an object."""
+    check_exists(data_dir, target)
     async with runtime.connect(data_dir=data_dir, show_logs=False, on_progress=_progress) as cluster:
         pong = await cluster.ping(target.object_id)
         if pong is None:
-            _check_exists(data_dir, target)
             raise UnknownObject(f"{target.object_id} is asleep: it has no process to kill")
         os.kill(pong.pid, signal.SIGKILL)
         print(f"kill -9 {pong.pid} ({target.object_id}; it was doing: {pong.busy or 'nothing'})")

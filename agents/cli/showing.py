@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 import runtime
-from agents.cli.targets import Target
+from agents.cli.targets import Target, check_exists, check_source
 from agents.inspection import Inspection, inspect_files
 from runtime import ObjectId
 from runtime.cluster import log_path, status
-from runtime.errors import PerdureError, UnknownObject
+from runtime.errors import PerdureError
 
 __all__ = ["inspect_object", "list_objects", "show_logs"]
 
@@ -62,9 +62,8 @@ def _progress(text: str) -> None:
 
 async def inspect_object(data_dir: Path, target: Target, *, as_json: bool) -> int:
     """One object: asked if it lives, read from a copy of its files if it sleeps."""
+    check_exists(data_dir, target)
     folder = data_dir / target.object_id.folder
-    if not (folder / "id.json").exists():
-        raise UnknownObject(f"{target.object_id} does not exist in {data_dir}; `perdure list` shows what does")
     pong, found = None, None
     if status(data_dir).is_running:
         async with runtime.connect(data_dir=data_dir, show_logs=False, on_progress=_progress) as cluster:
@@ -125,10 +124,12 @@ def _line(message: dict[str, Any]) -> str:
 def show_logs(data_dir: Path, target: Target, *, follow: bool, lines: int) -> int:
     """What an object's root and its sub-agents printed and logged."""
     path = log_path(data_dir, target.object_id)
-    if not path.exists():
-        raise UnknownObject(f"{target.object_id} has no log in {data_dir}; `perdure list` shows what exists")
     name = str(target.object_id)
     is_root = target.object_id.parent is None
+    check_source(target)
+    if not (is_root and path.exists()):  # an object that never came to exist may have logged why
+        check_exists(data_dir, target)
+        path.touch()
 
     def wanted(line: str) -> bool:
         return is_root or line.partition(" ")[2].startswith(f"{name} |")

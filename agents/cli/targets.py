@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from runtime import ObjectId
 from runtime.cluster import load_class
-from runtime.errors import UsageError
+from runtime.errors import UnknownObject, UsageError
 
-__all__ = ["Target", "class_of", "parse_target"]
+__all__ = ["Target", "check_exists", "check_source", "class_of", "logs_command", "parse_target"]
 
 FORMS = "app.py:Class/name, module:Class/name, or Class/name of an object that exists"
+NAMED_MAX = 8
 
 
 class Target(NamedTuple):
@@ -46,6 +51,57 @@ def _step(step: str, text: str) -> tuple[str, str]:
     if at <= 0 or at == len(step) - 1:
         raise UsageError(f"{text!r} names no object; write {FORMS}")
     return step[:at], step[at + 1 :]
+
+
+def check_source(target: Target) -> None:
+    """Make sure that the file or module of a target, if it names one, has its class.
+
+    Raises:
+        UsageError: It cannot be loaded or has no such class; names what it has.
+    """
+    if target.source:
+        _from_source(target.source, target.object_id.path[0].class_name)
+
+
+def check_exists(data_dir: Path, target: Target) -> None:
+    """Make sure that a target means an object of this data directory, and that its file has its class.
+
+    Raises:
+        UsageError: The file or module cannot be loaded or has no such class.
+        UnknownObject: There is no such object; names those that are most like it.
+    """
+    check_source(target)
+    if (data_dir / target.object_id.folder / "id.json").is_file():
+        return
+    wanted, known = str(target.object_id), sorted(_known(data_dir))
+    if not known:
+        raise UnknownObject(f"{wanted} does not exist: there are no objects in {data_dir} yet")
+    close = difflib.get_close_matches(wanted, known, NAMED_MAX, cutoff=0.3)
+    named = [*close, *(name for name in known if name not in close)][:NAMED_MAX]
+    more = f", and {len(known) - len(named)} more (perdure list)" if len(known) > len(named) else ""
+    raise UnknownObject(
+        f"{wanted} does not exist in {data_dir}; there {'is' if len(known) == 1 else 'are'} {', '.join(named)}{more}. "
+        'A sub-agent is named with its parents, in quotes: "Class/name > Class/name"'
+    )
+
+
+def _known(data_dir: Path) -> list[str]:
+    """All objects of people's classes, by the files that they left."""
+    found: list[str] = []
+    for file in data_dir.glob("objects/*/*/id.json"):
+        try:
+            path = msgspec.json.decode(file.read_bytes())["path"]
+            found.append(" > ".join(f"{class_name}/{name}" for class_name, name in path))
+        except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError):
+            continue  # one that is just being made
+    return [name for name in found if not name.startswith("PerdureKeeper/")]
+
+
+def logs_command(data_dir: Path, object_name: str) -> str:
+    """The command that shows an object's log, as a person types it here."""
+    usual = Path(os.environ.get("PERDURE_DATA") or ".perdure").expanduser().resolve()
+    data = "" if data_dir == usual else f" --data {shlex.quote(str(data_dir))}"
+    return f"perdure{data} logs {shlex.quote(object_name)}"
 
 
 async def class_of(target: Target, cluster: Any) -> type:

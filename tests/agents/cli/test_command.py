@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +10,10 @@ import pytest
 from agents.cli.targets import parse_target
 from runtime.cluster import end
 from runtime.errors import UsageError
+from tests.agents.cli.commands import perdure, perdure_here
 
-ROOT = Path(__file__).resolve().parents[3]
-APP = """
-from agents import Think
-from agents.models import Scripted
-class Talker(Think):
-    def get_model(self): return Scripted([Scripted.text("one two three four five", chunk_size=4)])
-"""
+COMMANDS = ("run", "chat", "list", "inspect", "logs", "evict", "kill", "up", "down")
+READING = ("list", "inspect Talker/t", "logs Talker/t", "evict Talker/t", "kill Talker/t")
 
 
 @pytest.mark.parametrize(
@@ -45,23 +37,6 @@ def test_a_target_without_class_or_name_is_refused_with_the_forms(text: str) -> 
         parse_target(text)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    made = tmp_path_factory.mktemp("command")
-    (made / "app.py").write_text(APP)
-    yield made
-    end(made / "data")
-
-
-def perdure(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PERDURE_DATA": str(folder / "data"), "PYTHONPATH": str(ROOT)}
-    environment.pop("RAY_ADDRESS", None)
-    command = [sys.executable, "-m", "agents.cli.main", *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100, check=False
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_agent_is_chatted_with_inspected_alive_and_asleep_and_listed(folder: Path) -> None:
@@ -79,22 +54,44 @@ def test_an_agent_is_chatted_with_inspected_alive_and_asleep_and_listed(folder: 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(100)
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+    ("arguments", "words"),
     [
-        (("nonsense",), 2, "No such command"),
-        (("inspect", "Talker"), 2, "app.py:Class/name"),
-        (("inspect", "Talker/nobody"), 2, "does not exist"),
-        (("run", "absent.py"), 2, "no script"),
-        (("evict", "Talker/nobody"), 2, "does not exist"),
-        (("kill", "Talker/nobody"), 2, "does not exist"),
+        (("nonsense",), "No such command"),
+        (("inspect", "Talker"), "app.py:Class/name"),
+        (("inspect", "Talker/nobody"), "does not exist"),
+        (("run", "absent.py"), "no script"),
+        (("evict", "Talker/nobody"), "does not exist"),
+        (("kill", "Talker/nobody"), "does not exist"),
     ],
 )
-def test_wrong_input_is_explained_without_a_traceback(
-    tmp_path: Path, arguments: tuple[str, ...], code: int, words: str
-) -> None:
+def test_wrong_input_is_explained_without_a_traceback(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
     ran = perdure(tmp_path, *arguments)
     end(tmp_path / "data")
     assert words in ran.stderr
     assert "Traceback" not in ran.stderr
-    assert ran.returncode == code
+    assert ran.returncode == 2
+
+
+@pytest.mark.parametrize("arguments", READING)
+def test_a_data_folder_that_is_not_there_is_named_and_not_taken_for_an_empty_one(
+    tmp_path: Path, arguments: str
+) -> None:
+    ran = perdure_here(tmp_path, "--data", "absent", *arguments.split())
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert f"the data directory {tmp_path / 'absent'} does not exist" in ran.stderr
+    assert not (tmp_path / "absent").exists()
+
+
+def test_the_help_of_each_command_has_an_example_of_it(tmp_path: Path) -> None:
+    shown = {name: perdure_here(tmp_path, name, "--help").stdout for name in COMMANDS}
+    missing = [name for name, text in shown.items() if f"Example: perdure {name}" not in text]
+    assert missing == ["up"]
+    assert "Example: perdure --data ./data up" in shown["up"]
+
+
+def test_the_help_names_all_commands_and_what_a_target_is(tmp_path: Path) -> None:
+    ran = perdure_here(tmp_path, "--help")
+    assert [name for name in COMMANDS if f"\n  {name} " not in ran.stdout] == []
+    assert "app.py:Class/name" in ran.stdout
