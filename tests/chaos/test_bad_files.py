@@ -81,8 +81,8 @@ async def test_a_damaged_file_is_named_with_the_way_out_and_works_again_once_put
     assert await notes.add("line 4") == 4
 
 
-@pytest.mark.parametrize("cut", [1, 40, 10_000])
-async def test_a_log_cut_short_gives_whole_commits_in_order_and_takes_new_ones(lab: Lab, cut: int) -> None:
+@pytest.mark.parametrize(("cut", "count"), [(1, 7), (40, 7), (10_000, 0)])
+async def test_a_log_cut_short_gives_whole_commits_in_order_and_takes_new_ones(lab: Lab, cut: int, count: int) -> None:
     # runtime D10, D12: a cut log is how a power failure looks; no commit is there in part, none behind a missing one
     notes = lab.get(Notes, f"cut {cut}")
     written = [f"line {number}" for number in range(1, 9)]
@@ -92,12 +92,10 @@ async def test_a_log_cut_short_gives_whole_commits_in_order_and_takes_new_ones(l
     log = lab.folder(notes) / LOG
     os.truncate(log, max(log.stat().st_size - cut, 0))
 
-    left = await notes.lines()
-    assert left == written[: len(left)]
-    assert len(left) < len(written)
-    assert await notes.add("after the cut") == len(left) + 1
+    assert await notes.lines() == written[:count]
+    assert await notes.add("after the cut") == count + 1
     await lab.kill(notes.object_id)
-    assert await notes.lines() == [*left, "after the cut"]
+    assert await notes.lines() == [*written[:count], "after the cut"]
 
 
 # --- held ---
