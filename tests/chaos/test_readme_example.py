@@ -147,7 +147,8 @@ async def test_the_example_as_written_prints_the_answer(fresh: Path) -> None:
     child = json.loads(await example.perdure("inspect", f"Editor/{NAME} > {CHILD}", "--json"))
     question, answer = [text_of(each) for each in child["messages"]]
     assert question == "Compare tea and coffee in three sentences."
-    assert "could speak of compare, tea and coffee." in answer
+    # Its own words may change; that the offline model speaks of the question must not.
+    assert "tea and coffee" in answer
     assert out == answer + "\n"
     assert example.numbers() == list(range(1, len(example.numbers()) + 1))
 
@@ -226,7 +227,8 @@ async def test_a_killed_script_run_again_gets_the_answer_and_nothing_is_paid_twi
 
 
 def text_of(message: dict[str, Any]) -> str:
-    return "".join(part["text"] for part in message["parts"] if part["type"] == "text")
+    # What stands before a tool call and what stands behind it are paragraphs.
+    return "\n\n".join(part["text"] for part in message["parts"] if part["type"] == "text")
 
 
 def assistant(text: str) -> dict[str, object]:
