@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import shlex
@@ -165,10 +166,12 @@ class Run:
         self.root = ObjectId.root("Editor", name)
         self.seen: dict[str, list[dict[str, Any]]] = {}
         self.killed_pid = 0
+        self.new_pid = 0
         self.killed_at = 0.0
         self.events_before = 0
         self.events_after = 0
         self.seconds_to_event = 0.0
+        self.watch: asyncio.Task[None] | None = None
 
     def agent(self, name: str) -> ObjectId:
         """The address of an agent of this run."""
@@ -186,6 +189,8 @@ class Run:
             if item["agent"] != victim:
                 continue
             if self.killed_pid:
+                if not self.new_pid:
+                    continue  # it was under way before the kill
                 self.events_after += 1
                 if self.events_after == 1:
                     self._recovered()
@@ -193,6 +198,8 @@ class Run:
             pieces += item["chunk"]["type"] == "text-delta"
             if kill_after and pieces == kill_after:
                 await self._kill(victim)
+        if self.watch is not None:
+            self.watch.cancel()
 
     async def _kill(self, victim: str) -> None:
         pong = await self.cluster.ping(self.agent(victim))
@@ -205,11 +212,22 @@ class Run:
             f"({self.events_before} events so far)\n"
         )
 
+        self.watch = asyncio.create_task(self._await_new_process(self.agent(victim)))
+
+    async def _await_new_process(self, agent: ObjectId) -> None:
+        """Learn the pid of the next life, so that no event of the last one counts as recovered."""
+        while not self.new_pid:
+            with contextlib.suppress(PerdureError):  # nobody is there to answer yet
+                pong = await self.cluster.ping(agent)
+                if pong is not None and pong.pid != self.killed_pid:
+                    self.new_pid = pong.pid
+            await asyncio.sleep(0.01)
+
     def _recovered(self) -> None:
         self.seconds_to_event = time.perf_counter() - self.killed_at
         self.terminal.say(
-            f"\n*** recovered: the next event came {self.seconds_to_event:.2f} s after the kill, in a new process; "
-            "finished tools were not run again\n"
+            f"\n*** recovered: the next event came {self.seconds_to_event:.2f} s after the kill, from "
+            f"process {self.new_pid}; finished tools were not run again\n"
         )
 
     async def transcripts(self) -> dict[str, Any]:

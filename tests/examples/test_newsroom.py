@@ -73,7 +73,21 @@ def test_a_killed_researcher_leaves_no_trace_in_the_transcripts(tmp_path: Path) 
         assert whole(killed[agent][1]["content"]) == whole(messages[1]["content"])
         tools = [[c for c in m[1]["content"] if not isinstance(c, str)] for m in (killed[agent], messages)]
         assert tools[0] == tools[1]
-    assert "glacier" in whole(killed["editor"][1]["content"])
+    report = whole(killed["editor"][1]["content"])
+    headings = [line for line in report.splitlines() if line.startswith("#")]
+    sections = ["## 1. North", "## 2. South", "## 3. West"]
+    title = "# Report on errors, parsing and encoding"
+    assert headings == [title, "## Summary", *sections, "## What they share", "## Sources"]
+    assert "## 1. North\n\nThe glacier number 0 raises errors when parsing" in report
+    sources = report.partition("## Sources\n\n")[2]
+    assert sorted(re.findall(r"`([^`]+)`", sources)) == [
+        f"/{folder}/{word}-{number}.txt"
+        for folder, word in (("north", "glacier"), ("south", "desert"), ("west", "harbour"))
+        for number in range(3)
+    ]
+    # The terminal shows the agents' events; their logs stay in their files.
+    assert [line for line in ran.stderr.splitlines() if not line.startswith("perdure: ")] == []
+    assert ran.stdout.count("the model is offline") == 1
 
 
 def test_the_newsroom_fails_where_recovery_is_switched_off(tmp_path: Path) -> None:
