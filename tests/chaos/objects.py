@@ -107,7 +107,7 @@ class Tripper(Notes):
     async def survives_bad_sql(self) -> int:
         await self.add("before the bad statement")
         with contextlib.suppress(Exception):
-            self.ctx.storage.sql.exec("SELEKT")
+            self.ctx.storage.sql.exec("INSERT INTO notes VALUES (1, 'the number is taken')")
         return await self.add("after it")
 
     async def exits(self) -> None:

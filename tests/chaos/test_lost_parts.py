@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(300)]
 # Spelt out for those that have a loop; the others run scripts.
 on_the_loop = pytest.mark.asyncio(loop_scope="module")
 
-# About one time in twenty the call that a restarted keeper makes to itself never arrives, and it stays asleep until
-# somebody calls it. Not strict: the other nineteen pass.
+# Now and then the call that a restarted keeper makes to itself never arrives, and it stays asleep until
+# somebody calls it. Not strict: mostly they pass.
 may_oversleep = pytest.mark.xfail(
     raises=AssertionError, strict=False, reason="a restarted keeper sometimes misses its own first call"
 )
