@@ -26,10 +26,10 @@ from runtime.alarms import AlarmRunner
 from runtime.context import Context
 from runtime.control import Answer, Ended, Evict, Evicted, Ping, Pong, Progressed, Watch, decode_ask
 from runtime.core.lifecycle import Busy, State, may_move, stays_awake
-from runtime.errors import ObjectReset, PerdureError
+from runtime.errors import LockHeld, ObjectReset, PerdureError
 from runtime.gates import Gates
 from runtime.instance import Platform
-from runtime.lease import Lease, open_lease
+from runtime.lease import RETRY_SECONDS, Lease, open_lease
 from runtime.mailbox import MAILBOX_STEPS, Mailbox
 from runtime.object import DurableObject
 from runtime.options import merged_options
@@ -43,6 +43,9 @@ __all__ = ["Host"]
 
 T = TypeVar("T")
 log = logging.getLogger("perdure")
+
+# An attempt to open a database costs some milliseconds.
+OPEN_AGAIN_SECONDS_MAX = 0.25
 
 
 class Host:
@@ -147,12 +150,13 @@ class Host:
     async def _open(self) -> None:
         if self.store is not None:
             return  # an earlier start-up failed in the object's own code: what was opened stays open
+        until_ms = self.platform.clock.now_ms() + int(self.options.open_timeout * 1000)
         if self.lease is None:
             self.lease = await open_lease(self.folder, self.platform.clock, timeout=self.options.open_timeout)
         is_new = not (self.folder / "id.json").exists()
         if is_new and self.platform.keeping is not None:
             await self.platform.keeping.register(self.activation)
-        store = self.platform.open_store(self.folder)
+        store = await self._opened(until_ms)
         try:
             self.versions = versions(store)
             prepare(store, self.versions)
@@ -165,6 +169,18 @@ class Host:
         if is_new:
             text = msgspec.json.encode({"path": self.activation.path, "class": self.activation.cls.name})
             (self.folder / "id.json").write_bytes(text)
+
+    async def _opened(self, until_ms: int) -> Store:
+        # Who holds the database may hold nothing else: a process that is just ending, or a person with a shell.
+        pause = RETRY_SECONDS
+        while True:
+            try:
+                return self.platform.open_store(self.folder)
+            except LockHeld:
+                if self.platform.clock.now_ms() >= until_ms:
+                    raise
+            await self.platform.clock.sleep(pause)
+            pause = min(pause * 2, OPEN_AGAIN_SECONDS_MAX)
 
     def check(self) -> None:
         """Raise ``ObjectReset`` once the instance has ended."""

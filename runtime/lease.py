@@ -17,7 +17,7 @@ import msgspec
 from runtime.clock import Clock
 from runtime.errors import LockHeld, StorageFailed
 
-__all__ = ["Lease", "open_lease"]
+__all__ = ["RETRY_SECONDS", "Lease", "open_lease"]
 
 # How often a waiting opener looks again: a dying holder is gone within tens of milliseconds.
 RETRY_SECONDS = 0.01

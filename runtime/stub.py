@@ -67,13 +67,18 @@ class Caller:
         self.touched: set[ObjectId] = set()
         # In an object's process: its root and the node it lives on, where its sub-agents live too.
         self.home: tuple[ObjectId, str] | None = None
-        self._registered: set[str] = set()
+        self._announced: dict[str, ClassRef] = {}
 
     async def announce(self, ref: ClassRef) -> None:
-        """Tell the directory about a class, once a process."""
-        if self.register is not None and ref.name not in self._registered and ref.name not in UNLISTED:
-            await self.register(ref)
-            self._registered.add(ref.name)
+        """Tell the directory about a class, once a process.
+
+        Raises:
+            UsageError: A class of that name is known from elsewhere.
+        """
+        if self.register is None or ref.name in UNLISTED or self._announced.get(ref.name) is ref:
+            return
+        await self.register(ref)
+        self._announced[ref.name] = ref
 
     async def activate(self, object_id: ObjectId, ref: ClassRef) -> None:
         """Make sure that the object has an instance."""

@@ -64,9 +64,10 @@ class ObjectActor:
         self._lives = 0
         self._pool: asyncio.Future[None] | None = None
         if self._activation.cls.name == KEEPER_CLASS:
-            # Ray restarts it, but calls nothing; and whoever it watches for may never call.
+            # Ray restarts it, but calls nothing; and whoever it watches for may never call. A call to oneself from here
+            # is lost now and then. An asynchronous actor is made on the loop that its methods run on.
             frame = CallFrame(uuid4().hex, "perdure_started", encode_value(((), {}), what="nothing"))
-            ray.get_runtime_context().current_actor.call.remote(encode(frame))
+            self._start = asyncio.ensure_future(self.call(encode(frame)))
 
     async def call(self, data: bytes) -> bytes:
         """One call frame in, one reply frame out."""

@@ -13,6 +13,7 @@ import pytest
 
 from runtime import DurableObject, ObjectId
 from runtime.errors import ConnectionLost, InvalidId, LockHeld
+from runtime.storage.duckdb import DATABASE_NAME
 from runtime.testing import LocalCluster
 
 
@@ -189,16 +190,22 @@ os.pwrite(descriptor, b'{"pid": %d, "epoch": 7}'.ljust(128) % os.getpid(), 0)
 print("held", flush=True)
 sys.stdin.read()
 """
+DATABASE_HOLDER = """
+import sys, duckdb
+connection = duckdb.connect(sys.argv[1])
+print("held", flush=True)
+sys.stdin.read()
+"""
 
 
 class Holder:
     """Another process that holds an object's lock."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, code: str = HOLDER, held: str = "lock") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "lock").touch()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, str(folder / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-c", code, str(folder / held)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert self._process.stdout is not None
         self._process.stdout.readline()
@@ -237,3 +244,31 @@ async def test_after_such_an_error_the_next_call_tries_again(cluster: LocalClust
     await asyncio.gather(cluster.get(Box, "a").called(), return_exceptions=True)
     holder.release()
     assert await cluster.get(Box, "a").called() == "a"
+
+
+async def test_a_database_that_somebody_reads_beside_us_is_waited_for_too(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    # D3: the lock file is free, DuckDB's own lock is not
+    await cluster.get(Patient, "a").put(1)
+    await cluster.evict(cluster.get(Patient, "a"))
+    holder = Holder(tmp_path / ObjectId.root("Patient", "a").folder, DATABASE_HOLDER, DATABASE_NAME)
+    call = asyncio.create_task(cluster.get(Patient, "a").get())
+    await cluster.advance(50)
+    assert not call.done()
+    holder.release()
+    assert await call == 1
+
+
+async def test_a_database_that_stays_held_is_an_error_after_open_timeout(cluster: LocalCluster, tmp_path: Path) -> None:
+    # D3
+    await cluster.get(Box, "a").put(1)
+    await cluster.evict(cluster.get(Box, "a"))
+    holder = Holder(tmp_path / ObjectId.root("Box", "a").folder, DATABASE_HOLDER, DATABASE_NAME)
+    before = cluster.clock.now_ms()
+    with pytest.raises(LockHeld, match=f"PID {holder.pid}"):
+        await cluster.get(Box, "a").get()
+    waited = cluster.clock.now_ms() - before
+    holder.release()
+    assert 5_000 <= waited < 5_300
+    assert await cluster.get(Box, "a").get() == 1

@@ -54,6 +54,13 @@ class Worker(DurableObject):
         self.ctx.abort("of its own will")
 
 
+class Elsewhere:
+    """As another module would be."""
+
+    class Worker(Worker):
+        """Of the same name."""
+
+
 async def die_again_and_again(cluster: LocalCluster, times: int) -> list[float]:
     """Kill the worker whenever it lives; the pauses until it lived again."""
     worker = cluster.get(Worker, "w")
@@ -196,6 +203,14 @@ async def test_a_second_class_of_the_same_name_is_refused_by_both_their_names(cl
     with pytest.raises(UsageError, match=r"shop\.Worker in /srv/one and shop\.Worker in /srv/two"):
         await cluster.keeper.register_class(other)
     assert (await cluster.keeper.find_class("Worker")).import_root == "/srv/one"
+
+
+async def test_a_second_class_of_the_same_name_is_refused_also_in_the_process_that_knows_the_first(
+    cluster: LocalCluster,
+) -> None:
+    await cluster.get(Worker, "w").work()
+    with pytest.raises(UsageError, match=r"two classes named 'Worker'"):
+        await cluster.get(Elsewhere.Worker, "w").work()
 
 
 async def test_a_class_that_the_directory_does_not_know_is_an_error_that_names_those_it_knows(
