@@ -50,11 +50,6 @@ class InputGate:
         self._waiting_bytes = 0
         self._arrivals: deque[int] = deque()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether an arriving event is admitted at once."""
-        return self._holders == 0
-
     def arrive(self, ticket: int, size: int, now_ms: int) -> bool | Overloaded:
         """True: admitted. False: it waits. ``Overloaded``: turned away, nothing was kept."""
         limits, arrivals = self._limits, self._arrivals
