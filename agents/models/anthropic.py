@@ -78,7 +78,6 @@ class Anthropic:
         """
         if self._root is None:
             await asyncio.to_thread(importlib.import_module, "anthropic")
-        import anthropic
         import httpx2
 
         timeout = httpx2.Timeout(_timeout(call), connect=CONNECT_TIMEOUT_S)
@@ -93,7 +92,7 @@ class Anthropic:
                         yield part
                 if not reader.is_whole:
                     raise ModelConnectionLost(f"{_name(call)} ended its answer before it was whole. Ask again.")
-        except (anthropic.AnthropicError, httpx2.HTTPError, ValueError) as error:
+        except foreign_errors() as error:
             raise our_error(error, call) from error
 
     def _client(self, call: ModelCall) -> anthropic.AsyncAnthropic:
@@ -163,6 +162,15 @@ def _check_type(call: ModelCall, content_type: str) -> None:
         )
 
 
+def foreign_errors() -> tuple[type[Exception], ...]:
+    """All that a request can raise that is not ours."""
+    import anthropic
+    import httpx2
+
+    own = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.CookieConflict, httpx2.StreamError)
+    return (anthropic.AnthropicError, *own, ValueError)
+
+
 def our_error(error: Exception, call: ModelCall) -> PerdureError:
     """The error of ``agents.errors`` for one of the SDK, of its HTTP library, or of broken JSON."""
     import anthropic
@@ -181,7 +189,9 @@ def our_error(error: Exception, call: ModelCall) -> PerdureError:
         return ModelConnectionLost(f"{_name(call)} sent an event that is no JSON: {error}. Ask again.")
     if isinstance(error, UnicodeDecodeError):
         return ModelConnectionLost(f"{_name(call)} sent an event that is no text: {error}. Ask again.")
-    if isinstance(error, httpx2.HTTPError):
+    if isinstance(error, httpx2.UnsupportedProtocol | httpx2.InvalidURL):
+        return ModelRefused(f"{_name(call)} has no usable address: {_shown(str(error), call)}. Check base_url.")
+    if isinstance(error, httpx2.HTTPError | httpx2.StreamError):
         return ModelConnectionLost(f"The connection to {_name(call)} was cut: {_shown(str(error), call)}. Ask again.")
     return ModelRefused(f"The request to {_name(call)} could not be made: {_shown(str(error), call)}")
 

@@ -15,7 +15,7 @@ import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from runtime.cluster.local import NAMESPACE
-from runtime.errors import ClusterUnreachable, PerdureError, StorageFailed
+from runtime.errors import ClusterUnreachable, PerdureError, StorageFailed, Unavailable
 from runtime.ids import ObjectId
 from runtime.keeper import KEEPER_CLASS
 from runtime.transport import Absent, Died, Retiring, Unreachable
@@ -28,6 +28,27 @@ BACKPRESSURE_BATCHES = 16
 # Calls beyond this wait inside Ray; the mailbox turns away long before.
 CONCURRENCY_MAX = 20_000
 LIFE = b"life"
+# The errors of Ray that mean one thing to a caller.
+CLUSTER = (
+    ConnectionError,
+    ray.exceptions.AuthenticationError,
+    ray.exceptions.LocalRayletDiedError,
+    ray.exceptions.RaySystemError,
+    ray.exceptions.RpcError,
+)
+LOST = (
+    ray.exceptions.NodeDiedError,
+    ray.exceptions.ObjectLostError,
+    ray.exceptions.PlasmaObjectNotAvailable,
+    ray.exceptions.WorkerCrashedError,
+)
+UNSCHEDULABLE = (
+    ray.exceptions.ActorPlacementGroupRemoved,
+    ray.exceptions.ActorUnschedulableError,
+    ray.exceptions.RuntimeEnvSetupError,
+    ray.exceptions.TaskPlacementGroupRemoved,
+    ray.exceptions.TaskUnschedulableError,
+)
 
 
 def ray_error(error: BaseException, target: str) -> Exception:
@@ -37,22 +58,22 @@ def ray_error(error: BaseException, target: str) -> Exception:
         text = str(error)
         is_intended = "INTENDED_USER_EXIT" in text or "exit_actor()" in text
         return Died("its process ended", is_intended=is_intended)
-    if isinstance(error, exceptions.ActorUnavailableError):
+    if isinstance(error, exceptions.RayActorError | exceptions.GetTimeoutError):
         return Unreachable("its process does not answer")
     if isinstance(error, exceptions.TaskCancelledError):
         return Unreachable("the call was cancelled on its way")
-    if isinstance(error, exceptions.ActorUnschedulableError | exceptions.RuntimeEnvSetupError):
+    if isinstance(error, exceptions.PendingCallsLimitExceeded):
+        return Unavailable(f"{target} is overloaded: too many calls are on their way", retryable=False, overloaded=True)
+    if isinstance(error, UNSCHEDULABLE):
         return ClusterUnreachable(f"no node of the cluster can run {target}: {error}")
-    if isinstance(error, exceptions.NodeDiedError | exceptions.ObjectLostError | exceptions.WorkerCrashedError):
+    if isinstance(error, LOST):
         return Unreachable(f"what it returned was lost with its node or process: {type(error).__name__}")
     if isinstance(error, exceptions.OutOfMemoryError | exceptions.OutOfDiskError | exceptions.ObjectStoreFullError):
         return StorageFailed(f"the machine of {target} has no memory or disk left: {error}")
     if isinstance(error, exceptions.RayTaskError):
         return PerdureError(f"perdure itself failed at {target}: {error}", retryable=False)
-    if isinstance(error, exceptions.RaySystemError | exceptions.RpcError | ConnectionError):
+    if isinstance(error, CLUSTER):
         return ClusterUnreachable(f"the Ray cluster cannot be reached for {target}: {error}. Is it still running?")
-    if isinstance(error, exceptions.RayError):
-        return Unreachable(f"{type(error).__name__}: {error}")
     return PerdureError(f"unexpected error from Ray at {target}: {type(error).__name__}: {error}", retryable=False)
 
 
