@@ -21,6 +21,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import sys
 import sysconfig
@@ -281,7 +282,16 @@ def told(error: PerdureError) -> str:
     name = getattr(error, "object_name", "")
     text = f"{name + ': ' if name else ''}{type(error).__name__}: {error}"
     data = arguments().out.resolve() / "data"
-    return f"{text}. The traceback: perdure --data {data} logs {shlex.quote(name)}" if name else text
+    return f"{text}. The traceback: {logs_command(data, name)}" if name else text
+
+
+def logs_command(data: Path, name: str) -> str:
+    """What shows an agent's log when it is pasted into a shell."""
+    # Of a virtual environment that is not active, as that of `make demo`, the command is not on the PATH.
+    beside = Path(sys.executable).with_name("perdure")
+    usual = ["perdure"] if shutil.which("perdure") else [str(beside)]
+    command = usual if usual == ["perdure"] or beside.is_file() else [sys.executable, "-m", "agents.cli.main"]
+    return shlex.join([*command, "--data", str(data), "logs", name])
 
 
 def arguments() -> argparse.Namespace:
@@ -312,7 +322,7 @@ async def main() -> int:
     # What the agents log stays in their logs: here their events are shown, in order.
     async with runtime.connect(data_dir=data, show_logs=False) as cluster:
         stamp = f"{time.time():.0f}"
-        terminal.say(f"the model is {default_model().model_id}; what the agents log: perdure --data {data} logs NAME")
+        terminal.say(f"the model is {default_model().model_id}")
         terminal.say(f"\n--- the newsroom, undisturbed (Editor/calm-{stamp})\n")
         calm = Run(cluster, f"calm-{stamp}", terminal)
         await calm.play(chosen.folders, "", 0)
@@ -327,6 +337,7 @@ async def main() -> int:
     counts = f"events of its agent before the kill: {killed.events_before}, after: {killed.events_after}"
     terminal.say(f"\nkilled pid {killed.killed_pid}; {counts}")
     terminal.say(f"transcripts: {chosen.out / 'undisturbed.json'} and {chosen.out / 'killed.json'}")
+    terminal.say(f"what the killed agent logged: {logs_command(data, str(killed.agent('researcher-2')))}")
     for text in wrong:
         terminal.say(f"FAILED  {text}")
     if not wrong:
