@@ -45,6 +45,18 @@ ChatInput = str | UIMessage | JsonObject | Sequence["UIMessage | JsonObject"]
 
 _ending_decoder = msgspec.json.Decoder(Ending)
 
+# How the events begin that make up a turn's text.
+TEXT, TOOL = b'{"type":"text-delta"', b'{"type":"tool-'
+
+
+class _Delta(msgspec.Struct):
+    """A piece of text."""
+
+    delta: str
+
+
+_delta_decoder = msgspec.json.Decoder(_Delta)
+
 
 class ChatTarget(Protocol):
     """The agent, or a stub of it."""
@@ -99,6 +111,9 @@ class ChatStream:
         message_id: After the end: the assistant message.
     """
 
+    # One that is dropped before it was made has begun nothing.
+    _is_begun = True
+
     def __init__(
         self,
         target: ChatTarget,
@@ -126,11 +141,32 @@ class ChatStream:
         self._first: asyncio.Task[ChatEvent | None] | None = None
         self._is_detached = False
         self._has_items = False
+        self._is_begun = False
+        self._said: list[msgspec.Raw | None] = []
+
+    def __del__(self) -> None:
+        if not self._is_begun:
+            warnings.warn(
+                "chat() or attach() was called and nothing came of it: write `await agent.chat(...)`, or "
+                "`async with agent.chat(...) as events:`",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    @property
+    def text(self) -> str:
+        """What this stream has shown of the turn's text so far, as ``UIMessage.text`` would have it."""
+        parts: list[JsonObject] = [
+            {"type": "tool-call"} if raw is None else {"type": "text", "text": _delta_decoder.decode(raw).delta}
+            for raw in self._said
+        ]
+        return UIMessage("", "assistant", parts).text
 
     # The block
 
     async def __aenter__(self) -> Self:
         if self._callback is not None:
+            self._is_begun = True
             raise UsageError("chat() with a callback is awaited: await agent.chat(text, callback)")
         self._begin(self._followed())
         return self
@@ -217,6 +253,7 @@ class ChatStream:
     # Following
 
     def _begin(self, events: AsyncGenerator[ChatEvent, None] | None) -> None:
+        self._is_begun = True
         if self._events is not None or self.outcome is not None:
             raise UsageError("this chat was started before; call chat() again for another turn")
         if self._signal is not None and not self._signal.cancelled:
@@ -238,8 +275,16 @@ class ChatStream:
                     return
                 for number, raw in after(frames_of(item), self.number):
                     self.number = number
+                    self._note(raw)
                     yield ChatEvent(number, raw)
         self.outcome = "interrupted"
+
+    def _note(self, raw: msgspec.Raw) -> None:
+        data = bytes(raw)
+        if data.startswith(TEXT):
+            self._said.append(raw)
+        elif data.startswith(TOOL):
+            self._said.append(None)
 
     async def _items(self, number: int) -> AsyncGenerator[bytes, None]:
         """What the agent sends, for as long as the caller wants to wait."""
@@ -351,7 +396,7 @@ def chat_stream(
     return ChatStream(
         _unkeyed(target),
         msgspec.json.encode(request),
-        turn_key(target, "chat") or uuid4().hex,
+        turn_key(target, f"{_object_id(target)}.chat") or uuid4().hex,
         reattach=reattach,
         callback=callback,
         signal=signal,
@@ -375,9 +420,14 @@ def _stamped(message: UIMessage, stamps: JsonObject) -> JsonObject:
     return message_to_object(message)
 
 
+def _object_id(target: Any) -> ObjectId:
+    object_id: ObjectId = target.object_id if isinstance(target, Stub) else target.ctx.id
+    return object_id
+
+
 def _refuse_inside(target: Any) -> None:
     """A turn that waits for another turn of the same agent would wait for ever (turns Q3)."""
-    object_id: ObjectId = target.object_id if isinstance(target, Stub) else target.ctx.id
+    object_id = _object_id(target)
     if current_turn.get() == object_id:
         raise TurnNotAllowed(
             f"chat() of {object_id} cannot be called from inside an active turn of the same agent: it would wait for "

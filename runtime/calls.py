@@ -6,7 +6,7 @@ import contextvars
 import functools
 import hashlib
 import inspect
-import itertools
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -32,15 +32,20 @@ class CallContext:
     given the same key.
     """
 
-    __slots__ = ("_ordinals", "key")
+    __slots__ = ("_counts", "key")
 
     def __init__(self, key: str) -> None:
         self.key = key
-        self._ordinals = itertools.count(1)
+        self._counts: Counter[str] = Counter()
 
     def derive(self, what: str) -> str:
-        """A key for the next call made from inside this one; equal again when this call is repeated."""
-        text = f"{self.key}\x00{next(self._ordinals)}\x00{what}"
+        """A key for the next call of ``what`` made from inside this one; equal again when this call is repeated.
+
+        Counted for each target by itself: calls to different targets may come in another order the next time, as
+        parallel ones do.
+        """
+        self._counts[what] += 1
+        text = f"{self.key}\x00{self._counts[what]}\x00{what}"
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

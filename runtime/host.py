@@ -288,6 +288,8 @@ class Host:
 
     def _evict(self, answered: concurrent.futures.Future[bytes]) -> None:
         busy = stays_awake(self._busy())
+        if self.platform.keeping is None:
+            busy = "the keeper of all others"  # nobody would create it again until somebody calls it
         if self.state is State.ACTIVE and not busy:
             _settle(answered, Evicted(is_ending=True))
             self.hibernate("evicted")

@@ -322,7 +322,8 @@ class RemoteMethod:
         if is_generator:
             items = caller.iterate(stub.object_id, ref, frame)
             return items if handle.timeout is None else timed_items(items, handle.timeout, what)
-        call = caller.invoke(stub.object_id, ref, frame, is_repeatable=repeatable or bool(key))
+        call: Any = caller.invoke(stub.object_id, ref, frame, is_repeatable=repeatable or bool(key))
+        call.__qualname__ = what  # what Python says was never awaited
         return call if handle.timeout is None else timed(call, caller.clock, handle.timeout, what)
 
 

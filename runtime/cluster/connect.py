@@ -13,12 +13,12 @@ from uuid import uuid4
 
 from runtime.clock import SystemClock
 from runtime.cluster.actor import actor_class
-from runtime.cluster.join import connect_ray, disconnect_ray
+from runtime.cluster.join import connect_ray, disconnect_ray, own_ray
 from runtime.cluster.logs import LogTail
 from runtime.cluster.quiet import silence_raylet
 from runtime.cluster.transport import RayTransport
 from runtime.control import Evict, Evicted, Ping, Pong, decode_answer
-from runtime.errors import ConnectionLost, UnknownObject
+from runtime.errors import ClusterUnreachable, ConnectionLost, UnknownObject, UsageError
 from runtime.ids import ObjectId
 from runtime.keeper import KeeperClient, Known
 from runtime.stub import Caller, make_stub, use_caller
@@ -28,6 +28,11 @@ from runtime.wire import CallFrame, ClassRef, encode, encode_value
 __all__ = ["Cluster", "connect", "data_directory"]
 
 T = TypeVar("T")
+
+# How soon a script learns that the local Ray is gone.
+WATCH_SECONDS = 0.5
+# The processes without which no call arrives.
+NEEDED = frozenset(("gcs_server", "raylet"))
 
 
 def data_directory(data_dir: str | os.PathLike[str] | None = None) -> Path:
@@ -118,9 +123,13 @@ async def connect(
     silence_raylet()
     await asyncio.to_thread(connect_ray, folder, address, on_progress=say)
     tail: LogTail | None = None
+    transport: RayTransport | None = None
+    watch: asyncio.Future[None] | None = None
     keeper_start: asyncio.Future[Any] | None = None
     try:
-        caller = Caller(RayTransport(actor_class), SystemClock(), str(folder))
+        transport = RayTransport(actor_class)
+        watch = asyncio.ensure_future(_watch(transport, folder))
+        caller = Caller(transport, SystemClock(), str(folder))
         keeper = KeeperClient(caller)
         caller.register = keeper.register_class
         use_caller(caller)
@@ -132,12 +141,33 @@ async def connect(
         yield Cluster(caller, keeper, folder)
     finally:
         use_caller(None)
-        if keeper_start is not None:
-            keeper_start.cancel()
-            await asyncio.gather(keeper_start, return_exceptions=True)
+        for task in (watch, keeper_start):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        if transport is not None:
+            transport.end(
+                UsageError("the connection is closed: use stubs inside of their `async with connect()` block")
+            )
         if tail is not None:
             await asyncio.to_thread(tail.stop)
         disconnect_ray()
+
+
+async def _watch(transport: RayTransport, folder: Path) -> None:
+    """Tell callers when the own Ray of the data directory ends under them; Ray itself takes a minute to notice."""
+    ray = own_ray()
+    needed = [process for process in ray.processes if process.name in NEEDED] if ray is not None else []
+    while needed:
+        await asyncio.sleep(WATCH_SECONDS)
+        if not all(process.is_alive for process in needed):
+            transport.end(
+                ClusterUnreachable(
+                    f"the local Ray of {folder} has ended (by `perdure down`, or its processes were killed). What was "
+                    "acknowledged is on disk: connect again, and work that was under way goes on."
+                )
+            )
+            return
 
 
 def unknown(object_id: ObjectId) -> UnknownObject:

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from runtime.cluster.local import NAMESPACE, RayAddress, ensure_local_ray, status
-from runtime.cluster.ray_files import FileLock, RayFiles
+from runtime.cluster.ray_files import FileLock, LocalRay, RayFiles
 from runtime.cluster.ray_rpc import Channel, RpcFailed
 from runtime.errors import ClusterUnreachable, UsageError
 
-__all__ = ["NAMESPACE", "RayAddress", "connect_ray", "disconnect_ray", "join_environment"]
+__all__ = ["NAMESPACE", "RayAddress", "connect_ray", "disconnect_ray", "join_environment", "own_ray"]
 
 ANSWER_SECONDS_MAX = 5.0
 
@@ -41,6 +41,7 @@ class _Connection:
         self.address: RayAddress | None = None
         self.is_ours = False
         self.lock: FileLock | None = None
+        self.ray: LocalRay | None = None
 
 
 _connection = _Connection()
@@ -86,6 +87,7 @@ def connect_ray(
                     lock.release()
                 raise
             _connection.lock, _connection.is_ours = lock, True
+            _connection.ray = None if lock is None else RayFiles(data_dir).read()
         _connection.address, _connection.uses = found, 1
         return found
 
@@ -104,7 +106,13 @@ def disconnect_ray() -> None:
             ray.shutdown()
         if _connection.lock is not None:
             _connection.lock.release()
-        _connection.address, _connection.lock, _connection.is_ours = None, None, False
+        _connection.address, _connection.lock, _connection.ray, _connection.is_ours = None, None, None, False
+
+
+def own_ray() -> LocalRay | None:
+    """The local Ray that this process has joined; None if it joined another, or none."""
+    with _connection.guard:
+        return _connection.ray
 
 
 def join_environment(found: RayAddress) -> None:
@@ -157,8 +165,13 @@ def _foreign(data_dir: Path, address: str) -> RayAddress:
             f"{address} is an address of Ray Client, which cannot stream. Run the script on a machine of the cluster "
             "and give the address of the head node, for example 10.0.0.1:6379."
         )
-    if address in ("auto", "local"):
-        return RayAddress(address=address)
+    if address == "local":
+        raise UsageError(
+            "the address 'local' would start a Ray that ends with this script, and all agents with it: leave it out, "
+            "or unset RAY_ADDRESS, to use the local Ray of the data directory."
+        )
+    if address == "auto":
+        address = _running()
     own = status(data_dir)
     env: dict[str, str] = {}
     if own.ray is not None and own.ray.address == address and "RAY_AUTH_MODE" not in os.environ:
@@ -167,6 +180,23 @@ def _foreign(data_dir: Path, address: str) -> RayAddress:
     join_environment(found)
     _ask(address)
     return found
+
+
+def _running() -> str:
+    """The Ray that runs on this machine, as `ray start` has noted it."""
+    services: Any = importlib.import_module("ray._private.services")
+    addresses = sorted(services.find_gcs_addresses())
+    if not addresses:
+        raise ClusterUnreachable(
+            "RAY_ADDRESS or address= is 'auto', but no Ray runs on this machine: start one (`ray start --head`), give "
+            "the address of one that runs elsewhere, or unset RAY_ADDRESS to use a local Ray of the data directory."
+        )
+    if len(addresses) > 1:
+        raise UsageError(
+            "RAY_ADDRESS or address= is 'auto', but several Rays run on this machine: "
+            f"give one of {', '.join(addresses)}."
+        )
+    return str(addresses[0])
 
 
 def _ask(address: str) -> None:

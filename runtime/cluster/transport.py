@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from typing import Any, cast
 
 import ray
 import ray.exceptions
@@ -90,6 +90,15 @@ class RayTransport:
         # Actors that have said they end. Ray answers a call to one only after a second (it waits for the death to be
         # reported), while its name is free after 30 ms.
         self._retired: dict[str, Any] = {}
+        self._end: Exception | None = None
+        self._pending: set[asyncio.Task[Any]] = set()
+
+    def end(self, reason: Exception) -> None:
+        """Carry nothing more: calls under way and calls to come end with ``reason``."""
+        if self._end is None:
+            self._end = reason
+            for task in self._pending:
+                task.cancel()
 
     async def call(self, target: ObjectId, data: bytes) -> bytes:
         """One call frame to the object's loop."""
@@ -102,12 +111,28 @@ class RayTransport:
     async def _send(self, target: ObjectId, method: str, data: bytes) -> bytes:
         handle = self._handle(target)
         try:
-            reply: bytes = await getattr(handle, method).remote(data)
-        except asyncio.CancelledError:
-            raise
+            reply: bytes = await self._awaited(getattr(handle, method).remote(data))
         except Exception as error:
+            self._check()
             raise self._failed(error, target) from None
         return reply
+
+    async def _awaited(self, answer: Any) -> Any:
+        """What Ray answers; nothing more will come of it once this transport has ended."""
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._pending.add(task)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if self._end is not None and task.uncancel() == 0:
+                raise self._end from None
+            raise
+        finally:
+            self._pending.discard(task)
+
+    def _check(self) -> None:
+        if self._end is not None:
+            raise self._end
 
     async def stream(self, target: ObjectId, data: bytes) -> AsyncGenerator[bytes, None]:
         """One call frame of an async generator method."""
@@ -117,21 +142,21 @@ class RayTransport:
         is_over = False
         try:
             items = handle.stream.options(**options).remote(data)
-            async for reference in items:
-                yield await reference
+            while (reference := await self._awaited(anext(items, None))) is not None:
+                yield await self._awaited(reference)
             is_over = True
-        except (asyncio.CancelledError, GeneratorExit):
-            raise
         except Exception as error:
             is_over = True
+            self._check()
             raise self._failed(error, target) from None
         finally:
-            if items is not None and not is_over:
+            if items is not None and not is_over and self._end is None:
                 # Dropping a Ray generator does not stop its producer.
                 ray.cancel(items)
 
     async def activate(self, activation: Activation) -> None:
         """Create the actor, or find the one that lives."""
+        self._check()
         target = activation.object_id
         is_keeper = target.class_name == KEEPER_CLASS
         try:
@@ -163,6 +188,7 @@ class RayTransport:
             self._retired[target.actor_name] = handle
 
     def _handle(self, target: ObjectId) -> Any:
+        self._check()
         handle = self._handles.get(target.actor_name)
         if handle is None:
             try:

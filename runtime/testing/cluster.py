@@ -34,6 +34,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from runtime.alarms import ANNOUNCE_SECONDS
 from runtime.classes import load_class
 from runtime.clock import Clock, SystemClock
 from runtime.control import Ask, Evict, Evicted, Ping, Pong, decode_answer
@@ -188,7 +189,7 @@ class LocalCluster:
         write_slot(life.store, msgspec.structs.replace(slot, at_ms=self.clock.now_ms()))
         life.store.commit()
         at_ms, version = await self._frame(object_id, ALARM_METHOD)
-        await self._keeping.set_alarm(life.activation, at_ms, version, timeout=0)
+        await self._keeping.set_alarm(life.activation, at_ms, version, timeout=ANNOUNCE_SECONDS)
         return True
 
     # Faults
@@ -266,6 +267,8 @@ class LocalCluster:
 
     def _restart_keeper(self, activation: Activation) -> None:
         """What Ray does for the keeper alone."""
+        if KEEPER_ID in self._lives:
+            return
         life = self._lives[KEEPER_ID] = Life(activation)
         life.start(self._started(life), "the keeper starts again")
 
@@ -282,6 +285,8 @@ class LocalCluster:
     async def _last_answers(self, life: Life, reason: str, *, was_idle: bool) -> None:
         await life.answered(ENDING_SECONDS)
         life.end(reason, is_intended=was_idle)
+        if life.object_id == KEEPER_ID and not was_idle:
+            self._restart_keeper(life.activation)
 
     def _gone(self, life: Life) -> None:
         if self._lives.get(life.object_id) is life:

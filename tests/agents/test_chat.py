@@ -6,7 +6,7 @@ import pytest
 
 from agents.errors import TurnFailed
 from agents.sessions.messages import UIMessage
-from runtime.errors import UsageError
+from runtime.errors import Unavailable, UsageError
 from tests.agents.chatting import Adder, Broken, Callback, play
 
 # The events
@@ -215,3 +215,39 @@ def test_a_block_takes_no_callback(tmp_path):
                 pass
 
     play(tmp_path, main)
+
+
+def test_the_text_of_a_stream_is_that_of_its_own_turn(tmp_path):
+    # turns P10: what is newest in the history may be another caller's
+    async def main(cluster):
+        agent = cluster.get(Adder, "a")
+        async with agent.chat("sum") as events:
+            async for _ in events:
+                pass
+        shown = events.text
+        await agent.chat("hi")
+        return shown, [message.text for message in await agent.get_messages() if message.role == "assistant"]
+
+    shown, (first, *_) = play(tmp_path, main)
+    assert shown == first == "Let me see. It is three."
+
+
+def test_a_chat_that_is_neither_awaited_nor_entered_is_warned_of(tmp_path):
+    async def main(cluster):
+        agent = cluster.get(Adder, "a")
+        with pytest.warns(RuntimeWarning, match=r"nothing came of it: write `await agent\.chat"):
+            agent.chat("hi")
+        return await agent.get_messages()
+
+    assert play(tmp_path, main) == []
+
+
+def test_a_timeout_ends_the_wait_for_a_turn_and_not_the_turn(tmp_path):
+    async def main(cluster):
+        agent = cluster.get(Adder, "a")
+        with pytest.raises(Unavailable, match=r"has not ended within 0\.01 s"):
+            await agent.with_options(timeout=0.01).chat("slow")
+        await cluster.advance(60)
+        return [message.role for message in await agent.get_messages()]
+
+    assert play(tmp_path, main) == ["user", "assistant"]

@@ -204,6 +204,77 @@ def test_an_uncaught_error_of_connecting_is_the_last_line_of_the_script(tmp_path
     assert "Failed to connect to GCS" not in err
 
 
+def test_auto_where_no_ray_runs_and_an_address_that_starts_one_are_errors_that_say_what_to_do(tmp_path: Path) -> None:
+    # style 6
+    nothing = "import ray._private.services as found\nfound._cached_find_gcs_addresses = lambda: set()\n"
+    nothing += "found._cached_find_gcs_addresses.cache_clear = lambda: None\n"
+    status, out, err = run_script(nothing + CONNECT, str(tmp_path / "data"), RAY_ADDRESS="auto")
+    assert (status, err) == (0, "")
+    assert "'auto', but no Ray runs on this machine" in out
+    status, _, err = run_script(CONNECT, str(tmp_path / "data"), RAY_ADDRESS="local")
+    assert status == 1
+    assert "the address 'local' would start a Ray that ends with this script" in err.splitlines()[-1]
+
+
+ENDS = """
+import asyncio, sys
+from pathlib import Path
+import runtime
+from runtime.cluster import end
+from runtime.errors import PerdureError
+from tests.chaos.objects import Notes
+async def main():
+    async with runtime.connect(data_dir=sys.argv[1], show_logs=False) as cluster:
+        notes = cluster.get(Notes, "n")
+        await notes.add("kept")
+        await asyncio.to_thread(end, Path(sys.argv[1]))
+        try:
+            await asyncio.wait_for(notes.lines(), 30)
+        except PerdureError as error:
+            print(type(error).__name__, error)
+    try:
+        await notes.lines()
+    except PerdureError as error:
+        print(type(error).__name__, error)
+    async with runtime.connect(data_dir=sys.argv[1], show_logs=False) as cluster:
+        print(await cluster.get(Notes, "n").lines())
+    end(Path(sys.argv[1]))
+asyncio.run(main())
+"""
+
+
+def test_a_ray_that_ends_under_a_script_is_an_error_within_seconds_and_the_next_connection_goes_on(
+    tmp_path: Path,
+) -> None:
+    # Ray itself says nothing for a minute and then ends the script
+    status, out, _ = run_script(ENDS, str(tmp_path / "data"))
+    assert status == 0
+    gone = f"ClusterUnreachable the local Ray of {tmp_path / 'data'} has ended"
+    assert [line[: len(gone)] for line in out.splitlines()[:2]] == [gone] * 2
+    assert out.splitlines()[2:] == ["['kept']"]
+
+
+STUB_KEPT = """
+import asyncio, sys
+import runtime
+from tests.chaos.objects import Notes
+async def main():
+    async with runtime.connect(data_dir=sys.argv[1], show_logs=False) as cluster:
+        notes = cluster.get(Notes, "n")
+        await notes.add("kept")
+    await notes.lines()
+asyncio.run(main())
+"""
+
+
+def test_a_stub_behind_its_connection_says_so_and_starts_nothing(ray_data: Path) -> None:
+    # style 6
+    status, _, err = run_script(STUB_KEPT, str(ray_data))
+    assert status == 1
+    assert "UsageError: the connection is closed: use stubs inside of their" in err.splitlines()[-1]
+    assert "Started a local Ray" not in err
+
+
 # --- words ---
 
 SPEAK = """

@@ -292,6 +292,12 @@ async def test_one_key_given_to_two_methods_or_objects_makes_different_keys_insi
     assert await cluster.get(Counter, "a").add() == 5
 
 
+def test_calls_to_different_targets_may_come_in_another_order_when_a_call_is_repeated() -> None:
+    first, again = CallContext("k"), CallContext("k")
+    keys = {what: first.derive(what) for what in ("x", "y")}
+    assert {what: again.derive(what) for what in ("y", "x")} == keys
+
+
 def test_a_repeated_call_derives_the_same_keys_in_the_same_order() -> None:
     first, again, other = CallContext("k"), CallContext("k"), CallContext("l")
     keys = [first.derive("x"), first.derive("x")]
@@ -314,6 +320,12 @@ async def test_a_timeout_ends_the_wait_and_not_the_call(cluster: LocalCluster) -
         await stub_of(cluster, Counter, "a").with_options(timeout=2.0).add(5.0)
     await cluster.advance(10)
     assert await cluster.get(Counter, "a").add() == 2
+
+
+async def test_a_call_that_was_never_awaited_is_named_by_python(cluster: LocalCluster) -> None:
+    call = cluster.get(Counter, "a").add()
+    with pytest.warns(RuntimeWarning, match=r"coroutine 'Counter/a\.add' was never awaited"):
+        del call
 
 
 async def test_a_timeout_ends_a_stream(cluster: LocalCluster) -> None:

@@ -186,6 +186,26 @@ async def test_what_died_while_there_was_no_keeper_is_created_again_by_the_next_
     assert len(births) == 2
 
 
+async def test_a_keeper_that_resets_itself_comes_back_with_nobody_calling(cluster: LocalCluster) -> None:
+    worker = cluster.get(Worker, "w")
+    await worker.work()
+    cluster.disk_full(cluster.keeper)
+    with pytest.raises(PerdureError, match="No space left"):
+        await cluster.keeper.register_class(ClassRef(name="New", module="m", qualname="New", import_root="/"))
+    cluster.disk_full(cluster.keeper, False)
+    await cluster.advance(1)
+    cluster.kill(worker)
+    await cluster.advance(1)
+    assert len(births) == 2
+
+
+async def test_the_keeper_is_not_evicted(cluster: LocalCluster) -> None:
+    await cluster.get(Worker, "w").work()
+    answer = await cluster.evict(cluster.keeper)
+    assert answer is not None
+    assert (answer.is_ending, answer.busy) == (False, "the keeper of all others")
+
+
 # The directory
 
 
