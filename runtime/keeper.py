@@ -33,11 +33,12 @@ from runtime.errors import PerdureError, UnknownObject, UsageError
 from runtime.ids import ObjectId, Step
 from runtime.mailbox import ALARM_METHOD
 from runtime.object import DurableObject
+from runtime.storage.store import Store
 from runtime.stub import Caller, timed
 from runtime.transport import Absent, Died, Retiring, Unreachable
 from runtime.wire import Activation, CallFrame, ClassRef, encode, encode_value
 
-__all__ = ["KEEPER_CLASS", "KEEPER_ID", "KeeperClient", "Known", "PerdureKeeper"]
+__all__ = ["KEEPER_CLASS", "KEEPER_ID", "KeeperClient", "Known", "PerdureKeeper", "read_directory"]
 
 log = logging.getLogger("perdure")
 
@@ -138,19 +139,7 @@ class PerdureKeeper(DurableObject):
     @idempotent
     async def list_objects(self) -> list[Known]:
         """All objects of the directory, oldest first."""
-        query = "SELECT hash, path, created_at_ms FROM keeper_objects ORDER BY created_at_ms, hash"
-        known = []
-        for found, path, created in self.ctx.store.execute(query).rows:
-            alarm = self._alarms.get(str(found))
-            known.append(
-                Known(
-                    path=tuple(_id(path).path),
-                    created_at_ms=cast("int", created),
-                    alarm_at_ms=alarm[1].at_ms if alarm else None,
-                    is_watched=str(found) in self._watching,
-                )
-            )
-        return known
+        return read_directory(self.ctx.store)
 
     @idempotent
     async def find_class(self, name: str) -> ClassRef:
@@ -311,6 +300,26 @@ class PerdureKeeper(DurableObject):
             return  # the watch sees it too, and acts
         except PerdureError as error:
             log.warning("%s did not start: %s", object_id, error)
+
+
+def read_directory(store: Store) -> list[Known]:
+    """All objects of the directory, oldest first, from the keeper's database.
+
+    Raises:
+        SqlError: The keeper never started: there are no such tables.
+    """
+    query = """SELECT o.path, o.created_at_ms, a.body, w.hash IS NOT NULL FROM keeper_objects o
+        LEFT JOIN keeper_alarms a ON a.hash = o.hash LEFT JOIN keeper_watches w ON w.hash = o.hash
+        ORDER BY o.created_at_ms, o.hash"""
+    return [
+        Known(
+            path=tuple(_id(path).path),
+            created_at_ms=cast("int", created),
+            alarm_at_ms=msgspec.msgpack.decode(cast("bytes", alarm), type=_Alarm).at_ms if alarm else None,
+            is_watched=bool(is_watched),
+        )
+        for path, created, alarm, is_watched in store.execute(query).rows
+    ]
 
 
 def _path(object_id: ObjectId) -> bytes:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import runtime
-from agents.cli.targets import Target, check_exists
+from agents.cli.targets import Target, check_exists, lives_here
 from runtime.cluster import end, hold
 from runtime.errors import UnknownObject, UsageError
 
@@ -48,6 +48,9 @@ def down(data_dir: Path) -> int:
 async def evict(data_dir: Path, target: Target) -> int:
     """Hibernate an object now."""
     check_exists(data_dir, target)
+    if not lives_here(data_dir):
+        print(f"{target.object_id} is asleep already: no Ray of {data_dir} is running")
+        return 0
     async with runtime.connect(data_dir=data_dir, show_logs=False, on_progress=_progress) as cluster:
         answer = await cluster.evict(target.object_id)
     if answer is None:
@@ -63,6 +66,10 @@ async def evict(data_dir: Path, target: Target) -> int:
 async def kill(data_dir: Path, target: Target) -> int:
     """SIGKILL the process of an object."""
     check_exists(data_dir, target)
+    if not lives_here(data_dir):
+        raise UnknownObject(
+            f"{target.object_id} is asleep: no Ray of {data_dir} is running, so it has no process to kill"
+        )
     async with runtime.connect(data_dir=data_dir, show_logs=False, on_progress=_progress) as cluster:
         pong = await cluster.ping(target.object_id)
         if pong is None:

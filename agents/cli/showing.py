@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 import runtime
-from agents.cli.targets import Target, check_exists, check_source
+from agents.cli.targets import Target, check_exists, check_source, lives_here
 from agents.inspection import Inspection, inspect_files
 from runtime import ObjectId
-from runtime.cluster import log_path, status
+from runtime.cluster import log_path, sleeping_objects, status
 from runtime.errors import PerdureError
 
 __all__ = ["inspect_object", "list_objects", "show_logs"]
@@ -27,24 +27,15 @@ def when(at_ms: int) -> str:
 
 
 async def list_objects(data_dir: Path, *, as_json: bool) -> int:
-    """All objects, and whether they live."""
+    """All objects, and whether they live; where no Ray runs, none is started to look."""
     if not (data_dir / "objects").exists():
         print("[]" if as_json else f"no objects in {data_dir}")
         return 0
-    rows: list[dict[str, Any]] = []
-    async with runtime.connect(data_dir=data_dir, show_logs=False, on_progress=_progress) as cluster:
-        for known in await cluster.list_objects():
-            pong = await cluster.ping(known.object_id)
-            rows.append(
-                {
-                    "object": str(known.object_id),
-                    "state": str(pong.state) if pong else "asleep",
-                    "pid": pong.pid if pong else None,
-                    "busy": pong.busy if pong else "",
-                    "alarm_at_ms": known.alarm_at_ms,
-                    "created_at_ms": known.created_at_ms,
-                }
-            )
+    if lives_here(data_dir):
+        async with runtime.connect(data_dir=data_dir, show_logs=False, on_progress=_progress) as cluster:
+            rows = [_row(known, await cluster.ping(known.object_id)) for known in await cluster.list_objects()]
+    else:  # connecting would start a Ray, and that would go on with interrupted turns
+        rows = [_row(known, None) for known in sleeping_objects(data_dir, runtime.open_store)]
     if as_json:
         print(json.dumps(rows, indent=2))
         return 0
@@ -54,6 +45,17 @@ async def list_objects(data_dir: Path, *, as_json: bool) -> int:
         pid = row["pid"] or ""
         print(f"{row['object']:<{width}}  {row['state']:<8} {pid:>8}  {when(row['created_at_ms'])}  {row['busy']}")
     return 0
+
+
+def _row(known: Any, pong: Any) -> dict[str, Any]:
+    return {
+        "object": str(known.object_id),
+        "state": str(pong.state) if pong else "asleep",
+        "pid": pong.pid if pong else None,
+        "busy": pong.busy if pong else "",
+        "alarm_at_ms": known.alarm_at_ms,
+        "created_at_ms": known.created_at_ms,
+    }
 
 
 def _progress(text: str) -> None:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from runtime import ObjectId
-from runtime.cluster import load_class
+from runtime.cluster import load_class, status
 from runtime.errors import UnknownObject, UsageError
 
-__all__ = ["Target", "check_exists", "check_source", "class_of", "logs_command", "parse_target"]
+__all__ = ["Target", "check_exists", "check_source", "class_of", "lives_here", "logs_command", "parse_target"]
 
 FORMS = "app.py:Class/name, module:Class/name, or Class/name of an object that exists"
 NAMED_MAX = 8
@@ -83,6 +83,11 @@ def check_exists(data_dir: Path, target: Target) -> None:
         f"{wanted} does not exist in {data_dir}; there {'is' if len(known) == 1 else 'are'} {', '.join(named)}{more}. "
         'A sub-agent is named with its parents, in quotes: "Class/name > Class/name"'
     )
+
+
+def lives_here(data_dir: Path) -> bool:
+    """Whether anything can be alive: without a Ray all sleep, and connecting would start one."""
+    return bool(os.environ.get("RAY_ADDRESS")) or status(data_dir).is_running
 
 
 def _known(data_dir: Path) -> list[str]:
