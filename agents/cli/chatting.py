@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import runtime
-from agents.cli.targets import Target, class_of, logs_command
+from agents.cli.targets import Target, check_directory, check_source, class_of, logs_command
 from agents.errors import TurnAborted, TurnFailed
 from runtime.errors import UsageError
 
@@ -24,6 +24,9 @@ POLL_SECONDS = 0.1
 
 async def chat(data_dir: Path, target: Target, message: str | None) -> int:
     """Chat until the end of input, or send one message; the exit code."""
+    check_source(target)
+    if not target.source:
+        check_directory(data_dir, target)
     async with runtime.connect(data_dir=data_dir, show_logs=False, on_progress=_progress) as cluster:
         cls = await class_of(target, cluster)
         if not hasattr(cls, "chat"):

@@ -16,7 +16,16 @@ from runtime import ObjectId
 from runtime.cluster import load_class, status
 from runtime.errors import UnknownObject, UsageError
 
-__all__ = ["Target", "check_exists", "check_source", "class_of", "lives_here", "logs_command", "parse_target"]
+__all__ = [
+    "Target",
+    "check_directory",
+    "check_exists",
+    "check_source",
+    "class_of",
+    "lives_here",
+    "logs_command",
+    "parse_target",
+]
 
 FORMS = "app.py:Class/name, module:Class/name, or Class/name of an object that exists"
 NAMED_MAX = 8
@@ -83,6 +92,19 @@ def check_exists(data_dir: Path, target: Target) -> None:
         f"{wanted} does not exist in {data_dir}; there {'is' if len(known) == 1 else 'are'} {', '.join(named)}{more}. "
         'A sub-agent is named with its parents, in quotes: "Class/name > Class/name"'
     )
+
+
+def check_directory(data_dir: Path, target: Target) -> None:
+    """Make sure that there is a directory which may know the class of a target without a file.
+
+    Raises:
+        UnknownObject: Nothing was ever made here.
+    """
+    if not os.environ.get("RAY_ADDRESS") and not (data_dir / "objects").is_dir():
+        raise UnknownObject(
+            f"{target.object_id} does not exist: there are no objects in {data_dir} yet. "
+            f"Give the file too: app.py:{target.object_id.path[0].class_name}/name"
+        )
 
 
 def lives_here(data_dir: Path) -> bool:
