@@ -69,6 +69,8 @@ def options(
     """Durable agents on Ray."""
     folder = data or os.environ.get("PERDURE_DATA") or ".perdure"
     _data[:] = [Path(folder).expanduser().resolve()]
+    if _data[0].exists() and not _data[0].is_dir():
+        raise UsageError(f"the data directory {_data[0]} is a file; name a folder with --data or PERDURE_DATA")
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -84,6 +84,27 @@ def test_a_data_folder_that_is_not_there_is_named_and_not_taken_for_an_empty_one
     assert not (tmp_path / "absent").exists()
 
 
+@pytest.mark.parametrize("arguments", [*READING, "chat Talker/t", "up"])
+def test_a_data_folder_that_is_a_file_is_called_one(tmp_path: Path, arguments: str) -> None:
+    (tmp_path / "notes").write_text("mine")
+    ran = perdure_here(tmp_path, "--data", "notes", *arguments.split())
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith(f"perdure: the data directory {tmp_path / 'notes'} is a file; name a folder")
+
+
+def test_a_chat_with_a_file_that_is_not_there_makes_no_folder_and_starts_no_ray(tmp_path: Path) -> None:
+    ran = perdure_here(tmp_path, "chat", "absent.py:Talker/t")
+    assert (ran.returncode, ran.stderr) == (2, f"perdure: there is no file {tmp_path / 'absent.py'}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_chat_without_a_file_where_nothing_exists_makes_no_folder_and_starts_no_ray(tmp_path: Path) -> None:
+    ran = perdure_here(tmp_path, "chat", "Talker/t")
+    assert ran.returncode == 2
+    assert "Give the file too: app.py:Talker/name" in ran.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_help_of_each_command_has_an_example_of_it(tmp_path: Path) -> None:
     shown = {name: perdure_here(tmp_path, name, "--help").stdout for name in COMMANDS}
     missing = [name for name, text in shown.items() if f"Example: perdure {name}" not in text]
