@@ -42,7 +42,7 @@ def _room(name: str) -> Any:
 
 
 def _target(text: str) -> Any:
-    return _room("targets").parse_target(text)
+    return _room("targets").find_target(_data[0], text)
 
 
 def _existing() -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -22,13 +23,17 @@ __all__ = [
     "check_exists",
     "check_source",
     "class_of",
+    "exists",
+    "find_target",
     "lives_here",
     "logs_command",
     "parse_target",
+    "sub_agent_hint",
 ]
 
 FORMS = "app.py:Class/name, module:Class/name, or Class/name of an object that exists"
 NAMED_MAX = 8
+KEEPER = "PerdureKeeper"
 
 
 class Target(NamedTuple):
@@ -38,8 +43,32 @@ class Target(NamedTuple):
     object_id: ObjectId
 
 
+def find_target(data_dir: Path, text: str) -> Target:
+    """Read a target. A name may hold what separates names: an address as the directory shows it means that object.
+
+    Raises:
+        UsageError: It has no form of a target and is no object's address; says which forms there are.
+    """
+    refused: UsageError | None = None
+    try:
+        target = parse_target(text)
+        if " > " not in text or exists(data_dir, target.object_id):
+            return target
+    except UsageError as error:
+        target, refused = None, error
+    known = {str(object_id): object_id for object_id in _known(data_dir)}
+    source, _, address = text.partition(":")
+    if text in known:
+        return Target("", known[text])
+    if address in known and (source.endswith(".py") or source.replace(".", "").isidentifier()):
+        return Target(source, known[address])
+    if target is None:
+        raise refused or UsageError(text)
+    return target
+
+
 def parse_target(text: str) -> Target:
-    """Read a target; sub-agents are ``Class/name > Class/name``.
+    """Read a target, knowing no directory; sub-agents are ``Class/name > Class/name``.
 
     Raises:
         UsageError: It has no such form; says which forms there are.
@@ -80,18 +109,34 @@ def check_exists(data_dir: Path, target: Target) -> None:
         UnknownObject: There is no such object; names those that are most like it.
     """
     check_source(target)
-    if (data_dir / target.object_id.folder / "id.json").is_file():
+    if exists(data_dir, target.object_id):
         return
-    wanted, known = str(target.object_id), sorted(_known(data_dir))
+    wanted, known = str(target.object_id), sorted(map(str, _known(data_dir)))
     if not known:
         raise UnknownObject(f"{wanted} does not exist: there are no objects in {data_dir} yet")
     close = difflib.get_close_matches(wanted, known, NAMED_MAX, cutoff=0.3)
     named = [*close, *(name for name in known if name not in close)][:NAMED_MAX]
     more = f", and {len(known) - len(named)} more (perdure list)" if len(known) > len(named) else ""
-    raise UnknownObject(
-        f"{wanted} does not exist in {data_dir}; there {'is' if len(known) == 1 else 'are'} {', '.join(named)}{more}. "
+    hint = sub_agent_hint(data_dir, target) or (
         'A sub-agent is named with its parents, in quotes: "Class/name > Class/name"'
     )
+    are = "is" if len(known) == 1 else "are"
+    raise UnknownObject(f"{wanted} does not exist in {data_dir}; there {are} {', '.join(named)}{more}. {hint}")
+
+
+def exists(data_dir: Path, object_id: ObjectId) -> bool:
+    """Whether an object left files in this data directory."""
+    return (data_dir / object_id.folder / "id.json").is_file()
+
+
+def sub_agent_hint(data_dir: Path, target: Target) -> str:
+    """How the sub-agent is written that a name with a bare ``>`` may mean; empty if there is no such parent."""
+    pieces = [piece.strip() for piece in str(target.object_id).split(">")]
+    written = " > ".join(pieces)
+    if len(pieces) == len(target.object_id.path) or not all(re.fullmatch(r"[^/]+/.+", piece) for piece in pieces):
+        return ""
+    parent = parse_target(written).object_id.root_id
+    return f'A sub-agent of {parent} is written "{written}"' if exists(data_dir, parent) else ""
 
 
 def check_directory(data_dir: Path, target: Target) -> None:
@@ -112,16 +157,24 @@ def lives_here(data_dir: Path) -> bool:
     return bool(os.environ.get("RAY_ADDRESS")) or status(data_dir).is_running
 
 
-def _known(data_dir: Path) -> list[str]:
+def _known(data_dir: Path) -> list[ObjectId]:
     """All objects of people's classes, by the files that they left."""
-    found: list[str] = []
+    found: list[ObjectId] = []
     for file in data_dir.glob("objects/*/*/id.json"):
         try:
             path = msgspec.json.decode(file.read_bytes())["path"]
-            found.append(" > ".join(f"{class_name}/{name}" for class_name, name in path))
+            found.append(_address(path))
         except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError):
             continue  # one that is just being made
-    return [name for name in found if not name.startswith("PerdureKeeper/")]
+    return [object_id for object_id in found if object_id.class_name != KEEPER]
+
+
+def _address(path: list[tuple[str, str]]) -> ObjectId:
+    (class_name, name), *rest = path
+    object_id = ObjectId.root(class_name, name)
+    for class_name, name in rest:
+        object_id = object_id.child(class_name, name)
+    return object_id
 
 
 def logs_command(data_dir: Path, object_name: str) -> str:
