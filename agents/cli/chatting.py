@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import runtime
-from agents.cli.targets import Target, check_directory, check_source, class_of, logs_command
+from agents.cli.targets import (
+    Target,
+    check_directory,
+    check_source,
+    class_of,
+    exists,
+    logs_command,
+    sub_agent_hint,
+)
 from agents.errors import TurnAborted, TurnFailed
 from runtime.errors import UsageError
 
@@ -32,6 +40,7 @@ async def chat(data_dir: Path, target: Target, message: str | None) -> int:
         if not hasattr(cls, "chat"):
             raise UsageError(f"{cls.__name__} cannot chat: it is no Think")
         agent: Any = cluster.stub(cls, target.object_id)
+        await _say_if_new(cluster, data_dir, target)
         hint = f"The traceback: {logs_command(data_dir, str(target.object_id))}"
         for request_id in await agent.open_turns():
             print("(the rest of an unfinished turn)", flush=True)
@@ -44,6 +53,15 @@ async def chat(data_dir: Path, target: Target, message: str | None) -> int:
             if line.strip():
                 await _show(agent.chat(line), agent, target, hint)
     return 0
+
+
+async def _say_if_new(cluster: Any, data_dir: Path, target: Target) -> None:
+    """Tell who mistyped a name that this makes an object for ever."""
+    if exists(data_dir, target.object_id):
+        return
+    if all(known.object_id != target.object_id for known in await cluster.list_objects()):
+        hint = sub_agent_hint(data_dir, target)
+        _progress(f"{target.object_id} is new{f'. {hint}' if hint else ''}")
 
 
 def _progress(text: str) -> None:

@@ -57,6 +57,12 @@ def test_a_sub_agent_that_does_not_exist_is_not_taken_for_its_parent(chatted: Pa
     assert "Talker/t > Talker/u does not exist" in told(chatted, "logs", "Talker/t > Talker/u")
 
 
+def test_a_chat_says_of_an_object_that_it_is_new_before_its_first_turn_and_only_then(chatted: Path) -> None:
+    first = perdure(chatted, "chat", "Talker/typo", "-m", "count")
+    assert (first.returncode, first.stderr.count("perdure: Talker/typo is new\n")) == (0, 1)
+    assert "is new" not in perdure(chatted, "chat", "Talker/typo", "-m", "count").stderr
+
+
 def test_a_turn_that_fails_inside_the_agent_is_told_in_one_sentence_and_its_traceback_is_in_the_log(
     chatted: Path,
 ) -> None:
