@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import importlib.metadata
 import os
 import sys
 import traceback
@@ -25,7 +26,7 @@ app = typer.Typer(
         "Durable agents on Ray. TARGET is app.py:Class/name, module:Class/name, or Class/name of one that exists; "
         'a sub-agent is named with its parents, in quotes: "Class/name > Class/name".'
     ),
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -60,13 +61,29 @@ def _existing() -> Path:
     return folder
 
 
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        try:
+            print(f"perdure {importlib.metadata.version('perdure')}")
+        except importlib.metadata.PackageNotFoundError:
+            print("perdure (not installed: run from its sources)")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
+    context: typer.Context,
     data: Annotated[
         str | None, typer.Option("--data", metavar="DIR", help="data directory; else PERDURE_DATA, else ./.perdure")
     ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", help="the version, and leave", callback=_show_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Durable agents on Ray."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit
     folder = data or os.environ.get("PERDURE_DATA") or ".perdure"
     _data[:] = [Path(folder).expanduser().resolve()]
     if _data[0].exists() and not _data[0].is_dir():
@@ -87,7 +104,7 @@ def chat(
     target: TARGET,
     message: Annotated[str | None, typer.Option("--message", "-m", help="send one message and leave")] = None,
 ) -> None:
-    """Chat with an agent; started again, it first shows the rest of an unfinished turn.
+    """Chat with an agent. Started again, it first shows the rest of an unfinished turn.
 
     Example: perdure chat app.py:Researcher/r-1 -m "What did you find?"
     """
@@ -105,7 +122,9 @@ def list_(as_json: JSON = False) -> None:
 
 @app.command()
 def inspect(target: TARGET, as_json: JSON = False) -> None:
-    """An agent's state, fibers, interrupted turns and last messages; a sleeping one is not woken.
+    """An agent's state, fibers, interrupted turns and last messages.
+
+    One that is awake is asked; of a sleeping one a copy of its files is read, and it is not woken.
 
     Example: perdure inspect "Editor/report-42 > Researcher/r-1"
     """
@@ -117,7 +136,7 @@ def inspect(target: TARGET, as_json: JSON = False) -> None:
 def logs(
     target: TARGET,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="go on with new lines")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", help="how many of the last lines")] = 100,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="how many of the last lines")] = 100,
 ) -> None:
     """What an agent and its sub-agents printed and logged.
 
@@ -158,7 +177,7 @@ def up() -> None:
 
 @app.command()
 def down() -> None:
-    """End the local Ray of the data directory; agents continue at the next start.
+    """End the local Ray of the data directory. Agents continue at the next start.
 
     Example: perdure down
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import deque
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -137,7 +138,7 @@ def show_logs(data_dir: Path, target: Target, *, follow: bool, lines: int) -> in
         return is_root or line.partition(" ")[2].startswith(f"{name} |")
 
     with path.open(errors="replace") as file:
-        for line in [line for line in file if wanted(line)][-lines:]:
+        for line in deque((line for line in file if wanted(line)), maxlen=lines):
             print(line, end="")
         while follow:
             line = file.readline()

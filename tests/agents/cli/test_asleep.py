@@ -14,7 +14,6 @@ from runtime.errors import UsageError
 from runtime.testing import LocalCluster
 from tests.agents.cli.commands import perdure_here
 
-
 pytestmark = pytest.mark.slow
 
 

@@ -116,3 +116,28 @@ def test_the_help_names_all_commands_and_what_a_target_is(tmp_path: Path) -> Non
     ran = perdure_here(tmp_path, "--help")
     assert [name for name in COMMANDS if f"\n  {name} " not in ran.stdout] == []
     assert "app.py:Class/name" in ran.stdout
+
+
+def test_the_command_alone_prints_its_help_and_nothing_else(tmp_path: Path) -> None:
+    ran = perdure_here(tmp_path)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == perdure_here(tmp_path, "--help").stdout
+
+
+def test_the_help_cuts_no_sentence_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, _, commands = perdure_here(tmp_path, "--help").stdout.partition("Commands:")
+    assert commands
+    assert "..." not in commands
+
+
+def test_the_version_is_told(tmp_path: Path) -> None:
+    ran = perdure_here(tmp_path, "--version")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("perdure ")
+
+
+def test_a_negative_count_of_log_lines_is_refused(tmp_path: Path) -> None:
+    ran = perdure_here(tmp_path, "logs", "Talker/t", "-n", "-3")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "Invalid value for '--lines' / '-n'" in ran.stderr
