@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import importlib
+import inspect
 import os
 import re
 import shlex
 import sys
+import sysconfig
+import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,6 +39,11 @@ __all__ = [
 FORMS = "app.py:Class/name, module:Class/name, or Class/name of an object that exists"
 NAMED_MAX = 8
 KEEPER = "PerdureKeeper"
+# Where an error's place says nothing to a person whose file failed.
+LIBRARIES = (
+    *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")},
+    *(str(Path(__file__).parents[2] / package) + os.sep for package in ("runtime", "fibers", "agents")),
+)
 
 
 class Target(NamedTuple):
@@ -210,13 +220,51 @@ def _from_source(source: str, class_name: str) -> type:
         name, folder = source, os.getcwd()
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    try:
-        module = importlib.import_module(name)
-    except Exception as error:
-        raise UsageError(f"{source} cannot be loaded: {type(error).__name__}: {error}") from error
+    module = _imported(source, name)
     found = getattr(module, class_name, None)
     if not isinstance(found, type):
         own = (key for key, value in vars(module).items() if getattr(value, "__module__", "") == name)
         names = [key for key in own if isinstance(getattr(module, key), type)]
         raise UsageError(f"{source} has no class {class_name!r}; it has {', '.join(sorted(names)) or 'none of agents'}")
     return found
+
+
+def _imported(source: str, name: str) -> ModuleType:
+    """Import a module while an event loop runs, so that a script without a main guard does not run as one."""
+
+    async def load() -> ModuleType:
+        return importlib.import_module(name)
+
+    try:
+        return importlib.import_module(name) if _is_in_loop() else asyncio.run(load())
+    except (Exception, SystemExit) as error:
+        _close_coroutines(error)
+        text = f"{source} cannot be loaded: {_place(error)}{type(error).__name__}: {error}"
+        if isinstance(error, SystemExit) or "asyncio.run() cannot be called" in str(error):
+            text += '. What a script does when it is run belongs below `if __name__ == "__main__":`'
+        raise UsageError(text) from error
+
+
+def _is_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _place(error: BaseException) -> str:
+    """File and line where an import failed: the last of the person's own, not of a library."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}: "
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(("<", *LIBRARIES))]
+    return f"{own[-1].filename}:{own[-1].lineno}: " if own else ""
+
+
+def _close_coroutines(error: BaseException) -> None:
+    # Python would warn of the script's main that was never awaited, at a moment of its own.
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        for value in list(frame.f_locals.values()):
+            if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
+                value.close()
