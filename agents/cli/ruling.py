@@ -22,6 +22,8 @@ def _progress(text: str) -> None:
 
 def run_script(data_dir: Path, script: str, arguments: list[str]) -> int:
     """Run a Python script with the data directory set; its exit code."""
+    if Path(script).is_dir():
+        raise UsageError(f"{script!r} is a folder; name a script in it")
     if not Path(script).is_file():
         raise UsageError(f"there is no script {script!r}")
     environment = {**os.environ, "PERDURE_DATA": str(data_dir)}
@@ -39,7 +41,10 @@ def down(data_dir: Path) -> int:
     """End the local Ray."""
     ended = end(data_dir, on_progress=_progress)
     if ended.processes:
-        print(f"ended {len(ended.processes)} processes in {ended.seconds:.1f} s; the agents' data stays in {data_dir}")
+        count = len(ended.processes)
+        print(
+            f"ended {count} process{'es' * (count != 1)} in {ended.seconds:.1f} s; the agents' data stays in {data_dir}"
+        )
     else:
         print(f"no Ray of {data_dir} was running")
     return 0

@@ -69,4 +69,6 @@ def stays_awake(busy: Busy) -> str:
         "alarm": int(busy.alarm_running),
         "commit": busy.commits,
     }
-    return ", ".join(f"{count} {name}" for name, count in reasons.items() if count)
+    return ", ".join(
+        f"{count} {name.removesuffix('s') if count == 1 else name}" for name, count in reasons.items() if count
+    )

@@ -311,7 +311,7 @@ async def test_a_busy_object_is_not_evicted_and_says_why(cluster: LocalCluster, 
     await sleeper.keep_alive()
     evicted = await cluster.evict(sleeper)
     assert evicted is not None
-    assert (evicted.is_ending, evicted.busy) == (False, "1 calls, 1 wait_until, 1 keep-alive")
+    assert (evicted.is_ending, evicted.busy) == (False, "1 call, 1 wait_until, 1 keep-alive")
     await sleeping
 
 

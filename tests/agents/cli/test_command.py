@@ -131,6 +131,12 @@ def test_the_help_cuts_no_sentence_off(tmp_path: Path, monkeypatch: pytest.Monke
     assert "..." not in commands
 
 
+def test_a_script_that_is_a_folder_is_called_one(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    ran = perdure_here(tmp_path, "run", "scripts/")
+    assert (ran.returncode, ran.stderr) == (2, "perdure: 'scripts/' is a folder; name a script in it\n")
+
+
 def test_the_version_is_told(tmp_path: Path) -> None:
     ran = perdure_here(tmp_path, "--version")
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -36,7 +36,7 @@ def test_an_instance_that_does_nothing_may_hibernate() -> None:
     ("busy", "reason"),
     [
         (Busy(calls=2), "2 calls"),
-        (Busy(streams=1), "1 streams"),
+        (Busy(streams=1), "1 stream"),
         (Busy(background=1), "1 wait_until"),  # runtime D5
         (Busy(leases=3), "3 keep-alive"),
         (Busy(alarm_running=True), "1 alarm"),
@@ -48,4 +48,4 @@ def test_each_kind_of_work_keeps_an_instance_awake(busy: Busy, reason: str) -> N
 
 
 def test_all_that_keeps_an_instance_awake_is_told() -> None:
-    assert stays_awake(Busy(calls=1, leases=1, commits=1)) == "1 calls, 1 keep-alive, 1 commit"
+    assert stays_awake(Busy(calls=1, leases=1, commits=1)) == "1 call, 1 keep-alive, 1 commit"
