@@ -54,8 +54,11 @@ def inspect_store(store: Store) -> Inspection:
     found.state = _first(_rows(store, "SELECT state FROM cf_agents_state"), json.loads)
     for name, snapshot, created in _rows(store, "SELECT name, snapshot, created_at_ms FROM cf_agents_runs"):
         found.fibers.append({"name": name, "snapshot": snapshot, "created_at_ms": created})
+    aborted: set[str] = set()
     for (body,) in _rows(store, "SELECT body FROM cf_ai_chat_submissions"):
         row = msgspec.msgpack.decode(body, type=Submission)
+        if row.status == "aborted":
+            aborted.add(row.message_id)
         if not row.is_final or row.run or row.status == "error":
             found.turns.append(_turn(row))
     found.turns.sort(key=lambda turn: turn.created_at_ms)
@@ -65,7 +68,8 @@ def inspect_store(store: Store) -> Inspection:
     query = f"SELECT content FROM assistant_messages ORDER BY seq DESC LIMIT {MESSAGES_MAX}"
     for (content,) in reversed(_rows(store, query)):
         message = decode_message(content)
-        found.messages.append({"id": message.id, "role": message.role, "parts": message.parts})
+        mark = {"is_aborted": True} if message.id in aborted else {}
+        found.messages.append({"id": message.id, "role": message.role, "parts": message.parts, **mark})
     return found
 
 

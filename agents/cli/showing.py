@@ -106,12 +106,14 @@ def _print(facts: dict[str, str], found: Inspection) -> None:
             f"{'fiber':<9} {fiber['name']} since {when(fiber['created_at_ms'])}  {str(fiber['snapshot'] or '')[:120]}"
         )
     for turn in found.turns:
-        text = f"{turn.request_id} {turn.status}, interrupted {turn.interruptions} times"
+        text = (
+            f"{turn.request_id} {turn.status}, interrupted {turn.interruptions} time{'s' * (turn.interruptions != 1)}"
+        )
         text += f", attempt {turn.attempts} without progress" if turn.attempts > 1 else ""
         print(f"{'turn':<9} {text}{': ' + turn.error if turn.error else ''}")
     print(f"{'messages':<9} {found.message_count}, the last {len(found.messages)}:")
     for message in found.messages:
-        print(f"  {message['role']:<9} {_line(message)}")
+        print(f"  {message['role']:<9} {_line(message)}{' (aborted)' if message.get('is_aborted') else ''}")
 
 
 def _line(message: dict[str, Any]) -> str:
