@@ -77,12 +77,15 @@ class _Typed:
 
     async def line(self) -> str | None:
         """The next line; None at the end of input."""
-        print("> ", end="", flush=True)
+        line: str | None = None
         try:
-            return await asyncio.to_thread(self._read)
-        except BaseException:
-            self._is_over.set()
-            raise
+            print("> ", end="", flush=True)
+            line = await asyncio.to_thread(self._read)
+        finally:
+            if line is None:  # nobody pressed enter: the shell's prompt must not stand behind ours
+                self._is_over.set()
+                print(flush=True)
+        return line
 
     def _read(self) -> str | None:
         descriptor = sys.stdin.fileno()
@@ -103,6 +106,7 @@ async def _show(stream: Any, agent: Any, target: Target, hint: str) -> bool:
     """Print a turn's events; ctrl-c cancels the turn, a second one leaves."""
     loop = asyncio.get_running_loop()
     cancelling: list[asyncio.Task[Any]] = []
+    is_in_line = False
 
     def interrupted() -> None:
         if cancelling:
@@ -114,15 +118,17 @@ async def _show(stream: Any, agent: Any, target: Target, hint: str) -> bool:
         async with stream as events:
             async for event in events:
                 _print(event.chunk)
+                is_in_line = event.chunk["type"] == "text-delta"
         print(flush=True)
         if events.outcome != "done":
             print(f"({events.outcome})", flush=True)
         return bool(events.outcome == "done")
     except TurnAborted as error:
-        print(f"\n({error.message})", file=sys.stderr, flush=True)
+        print("\n" * is_in_line, end="", flush=True)
+        print(f"({error.message})", file=sys.stderr, flush=True)
         return False
     except TurnFailed as error:
-        print(flush=True)
+        print("\n" * is_in_line, end="", flush=True)
         text = error.message.rstrip(".")
         print(f"perdure: {target.object_id}: the turn failed: {text}. {hint}", file=sys.stderr, flush=True)
         return False

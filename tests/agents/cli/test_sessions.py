@@ -94,6 +94,7 @@ def test_a_chat_that_is_killed_itself_shows_the_rest_of_its_turn_when_it_is_star
     again = perdure(folder, "chat", "Slow/again")
     first, *shown = again.stdout.splitlines()
     assert first == "(the rest of an unfinished turn)", again.stdout
+    assert again.stdout.endswith("> \n")  # the end of its input at the prompt
     assert shown[0].split() == WORDS
 
 
@@ -106,6 +107,9 @@ def test_ctrl_c_in_a_turn_cancels_it_without_a_traceback(folder: Path) -> None:
     assert chat.returncode == 1
     assert rest.endswith("\n(aborted)\n")
     assert "w59" not in rest
+    user, answer = perdure(folder, "inspect", "Slow/cancelled").stdout.splitlines()[-2:]
+    assert user.split() == ["user", "go"]
+    assert answer.endswith(" (aborted)")
 
 
 def test_ctrl_c_at_the_prompt_leaves_at_once_and_without_a_traceback(folder: Path) -> None:
@@ -121,7 +125,7 @@ def test_ctrl_c_at_the_prompt_leaves_at_once_and_without_a_traceback(folder: Pat
     assert chat.wait(timeout=SECONDS_MAX) == 130
     assert chat.stderr is not None
     assert "Traceback" not in chat.stderr.read()
-    chat.communicate()
+    assert chat.communicate()[0] == "\n"
 
 
 def test_logs_show_what_an_object_printed_and_only_so_many_of_the_last_lines(folder: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_turn_that_fails_inside_the_agent_is_told_in_one_sentence_and_its_trac
 ) -> None:
     ran = perdure(chatted, "chat", "app.py:Broken/b", "-m", "go")
     said = "perdure: Broken/b: the turn failed: KeyError: 'no such model'. The traceback: perdure logs Broken/b\n"
-    assert (ran.returncode, ran.stderr[-len(said) :]) == (1, said)
+    assert (ran.returncode, ran.stdout, ran.stderr[-len(said) :]) == (1, "", said)
     assert "Traceback" not in ran.stderr
     log = perdure(chatted, "logs", "Broken/b")
     assert 'raise KeyError("no such model")' in log.stdout
