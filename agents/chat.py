@@ -222,7 +222,7 @@ class ChatStream:
         raise ConnectionLost(f"turn {self.request_id} was interrupted, and reattach=False")
 
     def _message(self, ending: Ending) -> UIMessage:
-        self._ended(ending)
+        self._ended(ending, has_message=True)
         if ending.end == "aborted":
             raise TurnAborted(f"turn {self.request_id} was aborted: {ending.error}", reason=ending.error)
         if ending.end == "interrupted":
@@ -322,12 +322,12 @@ class ChatStream:
                 await items.aclose()  # type: ignore[attr-defined]  # both are async generators
             await pause.wait()
 
-    def _ended(self, ending: Ending) -> None:
+    def _ended(self, ending: Ending, *, has_message: bool = False) -> None:
         self.outcome = ending.end
         self.message_id = ending.message_id
         if ending.end == "error":
             raise TurnFailed(ending.error)
-        if ending.message is None and self.number < ending.number:
+        if not has_message and self.number < ending.number:
             raise UnknownTurn(
                 f"the events of turn {self.request_id} behind {self.number} are not kept any more; "
                 "its message is in get_messages()"
@@ -411,7 +411,10 @@ def attach_stream(target: Any, request_id: str, *, after: int = 0, reattach: boo
 
 def _messages(content: ChatInput) -> list[UIMessage]:
     several = [content] if isinstance(content, str | UIMessage | dict) else content
-    return [user_message(one, uuid4().hex) for one in several]
+    try:
+        return [user_message(one, uuid4().hex) for one in several]
+    except msgspec.ValidationError as error:
+        raise UsageError(f"chat() cannot take this message: {error}") from None
 
 
 def _stamped(message: UIMessage, stamps: JsonObject) -> JsonObject:

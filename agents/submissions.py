@@ -17,6 +17,7 @@ Rows are in memory while they are not final. Nothing here commits: writes belong
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -142,6 +143,8 @@ def root_of(request_id: str) -> str:
     return head if mark and head and tail.isdecimal() else request_id
 
 
+log = logging.getLogger("perdure")
+
 _decoder = msgspec.msgpack.Decoder(Submission)
 _encoder = msgspec.msgpack.Encoder()
 
@@ -216,7 +219,11 @@ class Submissions:
         if self._open is None:
             self._open = {}
             for (body,) in self._store.execute("SELECT body FROM cf_ai_chat_submissions").rows:
-                row = _decoded(body)
+                try:
+                    row = _decoded(body)
+                except msgspec.DecodeError as error:
+                    log.error("a turn cannot be read and is left out: %s", error)  # the others must go on
+                    continue
                 self._seq = max(self._seq, row.seq)
                 if not row.is_final:
                     self._open[row.root] = row

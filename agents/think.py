@@ -27,6 +27,10 @@ __all__ = ["Think"]
 THINK_STEPS = SESSION_STEPS + STREAM_STEPS + SUBMISSION_STEPS
 
 
+# What one turn may bring with it. The database has 64 MB of memory for everything.
+REQUEST_BYTES_MAX = 4_000_000
+
+
 class Think(Agent):
     """A chat agent; override ``get_model`` and chat with it.
 
@@ -144,23 +148,32 @@ class Think(Agent):
     @idempotent
     async def follow_turn(self, request: bytes | None, request_id: str, after: int) -> AsyncGenerator[bytes, None]:
         """What ``chat`` follows: frames of events, last a JSON object with the outcome; see ``agents.streams``."""
+        _check_turn(request, request_id)
         async for item in self._turns.follow(request, request_id, after):
             yield item
 
     @idempotent
     async def begin_turn(self, request: bytes, request_id: str) -> None:
         """What ``chat`` calls to start a turn that it does not follow."""
+        _check_turn(request, request_id)
         await self._turns.accept(request, request_id)
 
     @idempotent
     async def cancel_chat(self, request_id: str, reason: str = "") -> None:
-        """Abort a turn, by the id of any run of its chain; an id that is not known is no error."""
+        """Abort a turn, by the id of any run of its chain; an id that is not known is no error.
+
+        Raises:
+            UsageError: The id or the reason is no text.
+        """
+        _check_turn(None, request_id)
+        if not isinstance(reason, str):
+            raise UsageError(f"the reason of an abort must be text, not {reason!r:.80}")
         await self._turns.cancel(request_id, reason)
 
     @idempotent
     async def abort_request(self, request_id: str, reason: str = "") -> None:
         """The same as ``cancel_chat``."""
-        await self._turns.cancel(request_id, reason)
+        await self.cancel_chat(request_id, reason)
 
     @idempotent
     async def abort_all_requests(self) -> None:
@@ -181,3 +194,16 @@ class Think(Agent):
     def messages(self) -> list[UIMessage]:
         """The conversation, read-only."""
         return self.session.get_history()
+
+
+def _check_turn(request: object, request_id: object) -> None:
+    """Refuse at the door what would be stored, and stumbled over in every later life."""
+    if not isinstance(request_id, str) or not request_id:
+        raise UsageError(f"the id of a turn must be text, not {request_id!r:.80}")
+    if request is not None and not isinstance(request, bytes):
+        raise UsageError(f"the request of a turn must be bytes, as chat() makes them, not {request!r:.80}")
+    if request is not None and len(request) > REQUEST_BYTES_MAX:
+        raise UsageError(
+            f"the messages of one turn may have {REQUEST_BYTES_MAX:,} bytes, these have {len(request):,}: "
+            "put what is large into the workspace and name its path"
+        )

@@ -34,6 +34,7 @@ from agents.submissions import Submission, Submissions
 from agents.turns import current_turn, error_text, run_steps
 from fibers import RecoveredFiber
 from runtime import Context, Lease
+from runtime.errors import ObjectReset, StorageFailed
 
 __all__ = ["Awake", "ChatAgent", "ChatResponse", "TurnQueue"]
 
@@ -261,7 +262,17 @@ class TurnQueue:
         row = self._submissions.get(root)
         if row is None or row.status != "pending":  # cancelled meanwhile
             return
-        run = self._runs.begin(row, self._stream(row), is_recovered=self._agent.chat_recovery is not False)
+        mark = self._ctx.store.mark()
+        try:
+            run = self._runs.begin(row, self._stream(row), is_recovered=self._agent.chat_recovery is not False)
+        except (ObjectReset, StorageFailed):
+            raise
+        except Exception as error:
+            # Left pending, it would be first in the queue for ever, and nothing behind it would have its turn.
+            log.warning("%s: turn %s could not begin", self._ctx.id, root, exc_info=error)
+            self._ctx.store.rollback(mark)
+            self._runs.end(row, "error", error_text(error))
+            run = None
         self._run = run
         await self._ctx.flush()
         if run is None:

@@ -46,6 +46,10 @@ class SubAgentStorage(Storage):
         """None: there is no slot."""
         return _nothing()
 
+    def delete_alarm(self, *, allow_unconfirmed: bool = False) -> Awaitable[None]:
+        """Without effect: there is no slot. That of the framework, which keeps the agent awake, is not the user's."""
+        return _nothing()
+
 
 class Context:
     """What an object sees of its host.

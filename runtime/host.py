@@ -39,11 +39,13 @@ from runtime.storage.store import Store
 from runtime.stretch import current_stretches, install_task_factory, plain_task, stepped
 from runtime.wire import Activation, encode
 
-__all__ = ["Host"]
+__all__ = ["FIRST_CALL_SECONDS_MAX", "Host"]
 
 T = TypeVar("T")
 log = logging.getLogger("perdure")
 
+# A process that was made for a call that never came starts by itself after this.
+FIRST_CALL_SECONDS_MAX = 5.0
 # An attempt to open a database costs some milliseconds.
 OPEN_AGAIN_SECONDS_MAX = 0.25
 

@@ -215,7 +215,8 @@ class PerdureKeeper(DurableObject):
         try:
             frame = CallFrame(uuid4().hex, ALARM_METHOD, encode_value(((), {}), what="nothing"))
             ref = self._class(object_id.class_name)
-            answer = _Alarm(*await self._caller.invoke(object_id, ref, frame, is_repeatable=True))
+            # Not repeated by the stub: a handler that ends its process would run again within milliseconds.
+            answer = _Alarm(*await self._caller.invoke(object_id, ref, frame, is_repeatable=False))
             if answer == asked:
                 self._later(key, SKEW_SECONDS)
             elif self._alarms[key][1] is asked:

@@ -73,6 +73,9 @@ CallKind: TypeAlias = Literal["run", "client", "approval", "settled"]
 Phase: TypeAlias = Literal["new", "preparing", "model", "tools", "ending", "finished"]
 Outcome: TypeAlias = Literal["completed", "aborted", "error"]
 
+# As many as there are tries without progress.
+INTERRUPTED_STEPS_MAX = 10
+
 
 class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a step and who is to answer it."""
@@ -301,11 +304,15 @@ def _sum(one: Usage, other: Usage) -> Usage:
 def steps_done(parts: Iterable[JsonObject]) -> int:
     """How many steps of a turn that goes on in these parts count: those whose calls all have an outcome of their own.
 
-    A step without calls is no finished step of a turn that goes on: it is an answer that was cut off.
+    A step that a death cut off is made again and uses nothing up, as long as there are few: a tool that kills its
+    process each time must not buy steps without end. A step without calls is no finished step of a turn that goes on:
+    it is an answer that was cut off.
     """
-    done = 0
+    done = interrupted = 0
     for round_parts in rounds(parts):
         calls = [part for part in round_parts if is_tool_part(part)]
-        if calls and all(is_settled(call) and not is_interrupted(call) for call in calls):
+        if any(is_interrupted(call) for call in calls):
+            interrupted += 1
+        elif calls and all(is_settled(call) for call in calls):
             done += 1
-    return done
+    return done + max(0, interrupted - INTERRUPTED_STEPS_MAX)

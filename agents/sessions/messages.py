@@ -161,8 +161,19 @@ def message_from_object(value: object) -> UIMessage:
     shape = msgspec.convert(value, _Shape)
     if shape.role not in ROLES:
         raise msgspec.ValidationError(f"Role {shape.role!r} of message {shape.id!r} is none of {sorted(ROLES)}")
+    for part in shape.parts:
+        _check_part(part)
     extra = {key: item for key, item in msgspec.convert(value, JsonObject).items() if key not in _KNOWN_KEYS}
     return UIMessage(shape.id, shape.role, shape.parts, shape.metadata, extra)
+
+
+def _check_part(part: JsonObject) -> None:
+    """Refuse what later code would stumble over, at every turn anew."""
+    for key in ("type", "state", "toolCallId", "toolName", "text", "errorText"):
+        if not isinstance(part.get(key, ""), str):
+            raise msgspec.ValidationError(f"{key!r} of a message part must be text, not {part[key]!r:.80}")
+    if not isinstance(part.get("approval") or {}, dict):
+        raise msgspec.ValidationError(f"'approval' of a message part must be an object, not {part['approval']!r:.80}")
 
 
 def message_to_object(message: UIMessage) -> JsonObject:

@@ -27,6 +27,8 @@ __all__ = ["ToolOutcome", "run_tool", "wants_approval"]
 
 # A message for the model; whole pages of HTML come back from failing services.
 ERROR_CHARACTERS_MAX = 10_000
+# Every later turn reads it again, and the model pays for it.
+OUTPUT_BYTES_MAX = 1_000_000
 # A tool that was cancelled may clean up this long, then it is left behind and the turn goes on.
 CANCEL_GRACE_SECONDS = 5.0
 
@@ -200,10 +202,14 @@ def _json(tool: Tool, value: object) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         raise _NotJson(_not_json(tool, type(value).__name__, "bytes; write them to the workspace and return the path"))
     try:
-        return msgspec.json.decode(msgspec.json.encode(value))
+        data = msgspec.json.encode(value)
+        if len(data) <= OUTPUT_BYTES_MAX:
+            return msgspec.json.decode(data)
     except Exception as error:  # also what properties of the value raise while it is read
         culprit = next(_culprits(value, 0), type(value).__name__)
         raise _NotJson(_not_json(tool, culprit, f"no JSON ({error})")) from error
+    why = f"{len(data):,} bytes, over the {OUTPUT_BYTES_MAX:,} allowed; write it to the workspace and return the path"
+    raise _NotJson(_not_json(tool, type(value).__name__, why))
 
 
 def _not_json(tool: Tool, type_name: str, why: str) -> str:

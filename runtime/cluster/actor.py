@@ -31,7 +31,7 @@ from runtime.cluster.ray_files import FileLock, RayFiles
 from runtime.cluster.serve import node_service
 from runtime.cluster.transport import LIFE, RayTransport
 from runtime.control import Broken
-from runtime.host import Host
+from runtime.host import FIRST_CALL_SECONDS_MAX, Host
 from runtime.instance import Platform
 from runtime.keeper import KEEPER_CLASS, KeeperClient
 from runtime.storage.duckdb import open_store
@@ -63,11 +63,10 @@ class ObjectActor:
         self._life: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._lives = 0
         self._pool: asyncio.Future[None] | None = None
-        if self._activation.cls.name == KEEPER_CLASS:
-            # Ray restarts it, but calls nothing; and whoever it watches for may never call. A call to oneself from here
-            # is lost now and then. An asynchronous actor is made on the loop that its methods run on.
-            frame = CallFrame(uuid4().hex, "perdure_started", encode_value(((), {}), what="nothing"))
-            self._start = asyncio.ensure_future(self.call(encode(frame)))
+        # An asynchronous actor is made on the loop that its methods run on. A call to itself from here is lost now and
+        # then, so it starts by other means. The keeper at once: Ray restarts it, but calls nothing.
+        is_keeper = self._activation.cls.name == KEEPER_CLASS
+        self._start = asyncio.ensure_future(self._started(0.0 if is_keeper else FIRST_CALL_SECONDS_MAX))
 
     async def call(self, data: bytes) -> bytes:
         """One call frame in, one reply frame out."""
@@ -113,6 +112,13 @@ class ObjectActor:
         except Exception as error:
             return encode(Broken(failure_from(error)))
         return await host.control(data)
+
+    async def _started(self, seconds: float) -> None:
+        """Start also if the call for which this process was made never comes: it starts, it ends, it does its work."""
+        await asyncio.sleep(seconds)
+        if self._host is None or self._host.loop is None:
+            frame = CallFrame(uuid4().hex, "perdure_started", encode_value(((), {}), what="nothing"))
+            await self.call(encode(frame))
 
     def _made(self) -> Host:
         # A call and a control frame come on two threads; they must not make two hosts.

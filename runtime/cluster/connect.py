@@ -127,8 +127,8 @@ async def connect(
     watch: asyncio.Future[None] | None = None
     keeper_start: asyncio.Future[Any] | None = None
     try:
-        transport = RayTransport(actor_class)
-        watch = asyncio.ensure_future(_watch(transport, folder))
+        transport = RayTransport(actor_class, _lost(folder))
+        watch = asyncio.ensure_future(_watch(transport))
         caller = Caller(transport, SystemClock(), str(folder))
         keeper = KeeperClient(caller)
         caller.register = keeper.register_class
@@ -154,20 +154,27 @@ async def connect(
         disconnect_ray()
 
 
-async def _watch(transport: RayTransport, folder: Path) -> None:
-    """Tell callers when the own Ray of the data directory ends under them; Ray itself takes a minute to notice."""
+async def _watch(transport: RayTransport) -> None:
+    """Tell callers when Ray ends under them; Ray itself takes a minute to notice."""
+    clock = SystemClock()
+    while transport.look():
+        await clock.sleep(WATCH_SECONDS)
+
+
+def _lost(folder: Path) -> Callable[[], Exception | None]:
+    """Says whether the own Ray of the data directory has ended; of another Ray nothing is known."""
     ray = own_ray()
     needed = [process for process in ray.processes if process.name in NEEDED] if ray is not None else []
-    while needed:
-        await asyncio.sleep(WATCH_SECONDS)
-        if not all(process.is_alive for process in needed):
-            transport.end(
-                ClusterUnreachable(
-                    f"the local Ray of {folder} has ended (by `perdure down`, or its processes were killed). What was "
-                    "acknowledged is on disk: connect again, and work that was under way goes on."
-                )
-            )
-            return
+
+    def lost() -> Exception | None:
+        if all(process.is_alive for process in needed):
+            return None
+        return ClusterUnreachable(
+            f"the local Ray of {folder} has ended (by `perdure down`, or its processes were killed). What was "
+            "acknowledged is on disk: connect again, and work that was under way goes on."
+        )
+
+    return lost
 
 
 def unknown(object_id: ObjectId) -> UnknownObject:

@@ -28,6 +28,8 @@ BACKPRESSURE_BATCHES = 16
 # Calls beyond this wait inside Ray; the mailbox turns away long before.
 CONCURRENCY_MAX = 20_000
 LIFE = b"life"
+# ActorTableData.ActorState of Ray.
+DEAD = 4
 # The errors of Ray that mean one thing to a caller.
 CLUSTER = (
     ConnectionError,
@@ -82,10 +84,12 @@ class RayTransport:
 
     Args:
         actor_class: Gives the class of the actors to create, as Ray knows it.
+        lost: Says why Ray cannot be reached any more, None while it can. Ray itself would block for a minute.
     """
 
-    def __init__(self, actor_class: Callable[[], Any]) -> None:
+    def __init__(self, actor_class: Callable[[], Any], lost: Callable[[], Exception | None] = lambda: None) -> None:
         self._actor_class = actor_class
+        self._lost = lost
         self._handles: dict[str, Any] = {}
         # Actors that have said they end. Ray answers a call to one only after a second (it waits for the death to be
         # reported), while its name is free after 30 ms.
@@ -99,6 +103,13 @@ class RayTransport:
             self._end = reason
             for task in self._pending:
                 task.cancel()
+
+    def look(self) -> bool:
+        """Whether Ray is still there; if not, this transport ends."""
+        reason = self._lost()
+        if reason is not None:
+            self.end(reason)
+        return reason is None
 
     async def call(self, target: ObjectId, data: bytes) -> bytes:
         """One call frame to the object's loop."""
@@ -156,6 +167,7 @@ class RayTransport:
 
     async def activate(self, activation: Activation) -> None:
         """Create the actor, or find the one that lives."""
+        self.look()
         self._check()
         target = activation.object_id
         is_keeper = target.class_name == KEEPER_CLASS
@@ -190,7 +202,12 @@ class RayTransport:
     def _handle(self, target: ObjectId) -> Any:
         self._check()
         handle = self._handles.get(target.actor_name)
+        if handle is not None and handle._get_local_state() == DEAD:  # told by Ray since the last call
+            del self._handles[target.actor_name]
+            handle = None
         if handle is None:
+            self.look()
+            self._check()
             try:
                 handle = ray.get_actor(target.actor_name, namespace=NAMESPACE)
             except ValueError:

@@ -25,6 +25,7 @@ the number of an effect is a place to crash at:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 from collections.abc import Coroutine
@@ -39,7 +40,7 @@ from runtime.classes import load_class
 from runtime.clock import Clock, SystemClock
 from runtime.control import Ask, Evict, Evicted, Ping, Pong, decode_answer
 from runtime.errors import UsageError
-from runtime.host import Host
+from runtime.host import FIRST_CALL_SECONDS_MAX, Host
 from runtime.ids import ObjectId
 from runtime.instance import Platform
 from runtime.keeper import KEEPER_ID, KeeperClient, PerdureKeeper
@@ -86,7 +87,7 @@ class LocalCluster:
         self._transport = LocalTransport(
             self._lives,
             self._faults,
-            make=Life,
+            make=self._made,
             host_of=self._host,
             crash=self._crash,
             randomness=random.Random(seed),
@@ -226,6 +227,18 @@ class LocalCluster:
         keeping = KeeperClient(caller)
         caller.register = keeping.register_class
         return caller, keeping
+
+    def _made(self, activation: Activation) -> Life:
+        life = Life(activation)
+        life.start(self._started_late(life), f"late start of {life.object_id}")
+        return life
+
+    async def _started_late(self, life: Life) -> None:
+        """As in a real process: it starts also if the call for which it was made never comes."""
+        await self.clock.sleep(FIRST_CALL_SECONDS_MAX)
+        if life.host is None or life.host.loop is None:
+            with contextlib.suppress(Exception):  # the watch, or the next call, tries again
+                await self._host(life).started()
 
     def _host(self, life: Life) -> Host:
         """The instance in a process; made at its first frame."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ import pytest
 
 from runtime.keeper import KEEPER_ID
 from tests.chaos.conftest import Lab, eventually
-from tests.chaos.objects import Sleeper
+from tests.chaos.objects import Notes, Sleeper
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -112,6 +113,16 @@ async def test_calls_go_on_while_the_keeper_is_dead(lab: Lab) -> None:
     await sleeper.arm(3600)
     known = {known.path[-1][1]: known for known in await lab.cluster.list_objects()}
     assert known["called meanwhile"].alarm_at_ms is not None
+
+
+@on_the_loop
+async def test_a_plain_call_that_is_sent_after_a_death_finds_the_next_life(lab: Lab) -> None:
+    # runtime D2: it cannot have run, so it is no lost connection
+    notes = lab.get(Notes, "killed while idle")
+    await notes.add("one")
+    await lab.kill(notes.object_id)
+    await asyncio.sleep(1)  # Ray has told
+    assert await notes.add("two") == 2
 
 
 # --- no Ray ---

@@ -25,7 +25,7 @@ from runtime.errors import PerdureError
 from runtime.object import AlarmInfo
 from runtime.testing import LocalCluster, run
 
-SEEDS = int(os.environ.get("OBJECT_SEEDS", "10"))
+SEEDS = int(os.environ.get("OBJECT_SEEDS", "5"))
 NAMES = ("a", "b", "c")
 CALLERS = 4
 CALLS = 12

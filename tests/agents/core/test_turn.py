@@ -294,8 +294,10 @@ OPEN: JsonObject = {"type": "tool-look", "toolCallId": "d", "state": "input-avai
         ([STEP, CALL, STEP, TEXT, STEP, CALL], 2),
         ([STEP, CALL, OPEN], 0),
         ([STEP, CALL, STEP, interrupted_part(OPEN)], 1),
+        ([STEP, CALL, *(STEP, interrupted_part(OPEN)) * 10], 1),
+        ([STEP, CALL, *(STEP, interrupted_part(OPEN)) * 12], 3),
     ],
 )
 def test_a_step_counts_if_its_calls_have_outcomes_of_their_own(parts: list[JsonObject], count: int) -> None:
-    # FR-02: a step that was cut off is made again and must not use up the limit
+    # FR-02: a step that was cut off is made again and must not use up the limit; L3: not without end
     assert steps_done(parts) == count
