@@ -190,7 +190,10 @@ class DuckDBConnection:
         except STATEMENT_ERRORS as error:
             reason = statements.unparsed_refusal(query)
             raise SqlError(f"refused: {reason}" if reason else str(error), query=query) from error
-        return tuple(_statement(one) for one in parsed)
+        try:
+            return tuple(_statement(one) for one in parsed)
+        except ValueError as error:  # a kind of statement that duckdb's own module does not know
+            raise SqlError(f"refused: this statement is of no kind that is known here ({error})", query=query) from error
 
     def run(self, statement: Statement, bindings: Sequence[Value], query: str) -> Rows:
         """See ``Connection``."""

@@ -133,6 +133,13 @@ def test_looking_at_tables_is_allowed(notes: Storage, query: str) -> None:
     assert notes.sql.exec(query).to_list() != []
 
 
+def test_a_statement_of_a_kind_that_duckdbs_module_cannot_name_is_an_sql_error(storage: Storage) -> None:
+    # D23
+    with pytest.raises(SqlError, match="of no kind that is known here") as caught:
+        storage.sql.exec("UPDATE EXTENSIONS")
+    assert caught.value.query == "UPDATE EXTENSIONS"
+
+
 def test_a_failure_carries_the_query_and_its_cause(storage: Storage) -> None:
     # D23
     with pytest.raises(SqlError, match="Table with name nowhere does not exist") as caught:
