@@ -193,7 +193,8 @@ class DuckDBConnection:
         try:
             return tuple(_statement(one) for one in parsed)
         except ValueError as error:  # a kind of statement that duckdb's own module does not know
-            raise SqlError(f"refused: this statement is of no kind that is known here ({error})", query=query) from error
+            reason = f"refused: this statement is of no kind that is known here ({error})"
+            raise SqlError(reason, query=query) from error
 
     def run(self, statement: Statement, bindings: Sequence[Value], query: str) -> Rows:
         """See ``Connection``."""
