@@ -33,6 +33,15 @@ def test_who_gave_up_is_not_admitted_and_makes_room() -> None:
     assert gate.release() == [2]
 
 
+def test_who_gave_up_takes_its_bytes_along() -> None:
+    # runtime D35
+    gate = InputGate(Limits(waiting_bytes_max=10))
+    gate.hold()
+    gate.arrive(1, 10, 0)
+    gate.leave(1)
+    assert gate.arrive(2, 10, 0) is False
+
+
 def test_one_who_was_turned_away_leaves_no_trace() -> None:
     # runtime D35
     gate = InputGate(Limits(waiting_bytes_max=10, arrivals_max=2))
