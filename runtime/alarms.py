@@ -97,6 +97,13 @@ class AlarmRunner:
             await asyncio.shield(self._run)
             host.check()
         slot = read_slot(store)
+        if self._run is None and alarms.is_exhausted(slot):
+            log.error(
+                "%s: its alarm was dropped: its process has ended in the handler, also in the last retry", host.id
+            )
+            slot = alarms.failed(slot, host.platform.clock.now_ms())
+            self._write(slot)
+            await host.gates.durable()
         if self._run is None and alarms.is_due(slot, host.platform.clock.now_ms()):
             self._run = asyncio.get_running_loop().create_future()
             try:

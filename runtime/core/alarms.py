@@ -5,7 +5,8 @@
     armed(t)    armed(t')   running              -                   -                         armed(t)
     running     running,    ignored: an alarm    empty, or           armed(now + backoff),     running is found at
                 next = t'   never overlaps       armed(next)         retry + 1; after the      start and runs again,
-                            itself                                   6th retry: dropped        as a retry
+                            itself                                   6th retry: dropped        as a retry; after the
+                                                                                               6th: dropped
 
 A time set by the handler itself replaces what a failed run would have set. ``version`` grows with each change of the
 slot, so that the keeper, whose messages can overtake each other, keeps the newest.
@@ -17,7 +18,18 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["BACKOFF_MS", "RETRIES_MAX", "Slot", "begin", "cleared", "failed", "finished", "is_due", "set_at"]
+__all__ = [
+    "BACKOFF_MS",
+    "RETRIES_MAX",
+    "Slot",
+    "begin",
+    "cleared",
+    "failed",
+    "finished",
+    "is_due",
+    "is_exhausted",
+    "set_at",
+]
 
 # D27: 2, 4, 8, ... seconds, at most six retries.
 BACKOFF_MS = 2_000
@@ -48,6 +60,11 @@ def cleared(slot: Slot) -> Slot:
 def is_due(slot: Slot, now_ms: int) -> bool:
     """Whether the handler should run now: a due time, or a run that a death interrupted."""
     return slot.running_at_ms is not None or (slot.at_ms is not None and slot.at_ms <= now_ms)
+
+
+def is_exhausted(slot: Slot) -> bool:
+    """Whether a run that a death interrupted was the last retry: a handler that ends its process is dropped too."""
+    return slot.running_at_ms is not None and slot.retry_count >= RETRIES_MAX
 
 
 def begin(slot: Slot) -> Slot:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.core.alarms import Slot, begin, cleared, failed, finished, is_due, set_at
+from runtime.core.alarms import Slot, begin, cleared, failed, finished, is_due, is_exhausted, set_at
 
 ARMED = Slot(at_ms=1_000, version=1)
 RUNNING = Slot(at_ms=None, running_at_ms=1_000, version=2)
@@ -94,6 +94,19 @@ def test_a_handler_that_raised_runs_again_after_2_4_8_seconds(retry_count: int, 
 def test_a_handler_that_raised_in_its_sixth_retry_is_dropped() -> None:
     # runtime D27
     assert failed(Slot(running_at_ms=1_000, retry_count=6, version=2), 10_000) == Slot(version=3)
+
+
+@pytest.mark.parametrize(
+    ("slot", "expected"),
+    [
+        (Slot(running_at_ms=1_000, retry_count=6, version=2), True),
+        (Slot(running_at_ms=1_000, retry_count=5, version=2), False),
+        (Slot(at_ms=1_000, retry_count=6, version=2), False),
+    ],
+)
+def test_a_sixth_retry_that_a_death_interrupted_was_the_last(slot: Slot, expected: bool) -> None:
+    # runtime D27
+    assert is_exhausted(slot) is expected
 
 
 def test_a_handler_that_deleted_the_alarm_and_raised_is_not_retried() -> None:
