@@ -201,8 +201,12 @@ class Gates:
         try:
             store.commit()
         except BaseException as error:
-            self._host.reset(f"a write could not be made durable: {error}")
+            self.lost(error)
             raise
+
+    def lost(self, error: BaseException) -> None:
+        """A write could not be made durable: the instance ends, with all that it holds back (D9)."""
+        self._host.reset(f"a write could not be made durable: {error}")
 
     # What the storage asks of its host
 

@@ -40,6 +40,10 @@ class Gate(Protocol):
         """The slot of the alarm has a new value, in the open stretch; None if it is empty."""
         ...
 
+    def lost(self, error: BaseException) -> None:
+        """A write could not be made durable: the instance must end (runtime D9)."""
+        ...
+
     def announce(self, session: Session) -> Awaitable[None]:
         """Resolves when the keeper knows the alarm slot as ``session`` is about to commit it (runtime D30)."""
         ...

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar, overload
 
-from runtime.errors import UsageError
+from runtime.errors import StorageFailed, UsageError
 from runtime.storage.alarm import read_alarm
 from runtime.storage.kv import Stored, SyncKv
 from runtime.storage.scope import Block, Confirmation, Nesting, Scope
@@ -160,7 +160,11 @@ async def _commit(scope: Scope, block: Block) -> None:
         # A commit that then fails costs one spurious wake (runtime D30).
         await scope.gate.announce(block.session)
     scope.gate.check()
-    block.session.commit()
+    try:
+        block.session.commit()
+    except StorageFailed as error:
+        scope.gate.lost(error)
+        raise
     scope.gate.wrote(confirmed=True)
     await scope.gate.durable()
 

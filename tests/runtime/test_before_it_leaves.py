@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
+
+import pytest
 
 from agents import Agent
 from fibers import FiberContext
 from runtime import DurableObject
+from runtime.errors import ObjectReset, StorageFailed
+from runtime.storage.transactions import Transaction
 from runtime.testing import LocalCluster
 from runtime.wire import Activation, ClassRef
 
@@ -91,3 +96,31 @@ async def test_a_fiber_begins_when_its_row_is_on_disk_also_if_the_agent_is_awake
 ) -> None:
     # recovery F1
     assert await cluster.get(Worker, "a").is_open_at_the_start_of_a_fiber() is False
+
+
+class Banker(DurableObject):
+    """Moves money in a transaction of its own, and looks away when that fails."""
+
+    async def move(self) -> str:
+        async def moved(txn: Transaction) -> None:
+            await txn.put("moved", True)
+
+        with contextlib.suppress(StorageFailed):
+            await self.ctx.storage.transaction(moved)
+        return "moved"
+
+    async def moved(self) -> object:
+        return await self.ctx.storage.get("moved")
+
+
+async def test_a_transaction_that_cannot_be_committed_resets_its_object_whatever_the_method_answers(
+    cluster: LocalCluster,
+) -> None:
+    # D9
+    banker = cluster.get(Banker, "b")
+    assert await banker.moved() is None
+    cluster.disk_full(banker)
+    with pytest.raises(ObjectReset, match="could not be made durable"):
+        await banker.move()
+    cluster.disk_full(banker, False)
+    assert await banker.moved() is None

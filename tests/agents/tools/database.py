@@ -19,6 +19,9 @@ class OpenGate:
     def alarm(self, at_ms):
         pass
 
+    def lost(self, error):
+        raise AssertionError(error)
+
     async def announce(self, session):
         pass
 

@@ -15,6 +15,7 @@ class OpenGate:
         self.wrotes: list[bool] = []
         self.alarms: list[int | None] = []
         self.announced: list[int | None] = []
+        self.losses: list[BaseException] = []
         self.commits = 0
         self.ended: PerdureError | None = None
 
@@ -31,6 +32,9 @@ class OpenGate:
 
     def alarm(self, at_ms: int | None) -> None:
         self.alarms.append(at_ms)
+
+    def lost(self, error: BaseException) -> None:
+        self.losses.append(error)
 
     async def announce(self, session: Session) -> None:
         self.announced.append(read_alarm(session))

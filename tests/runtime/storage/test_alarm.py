@@ -125,6 +125,9 @@ async def test_a_transactions_alarm_is_announced_before_its_commit(storage: Stor
     events: list[object] = []
 
     class Listening(OpenGate):
+        def lost(self, error: BaseException) -> None:
+            raise AssertionError(error)
+
         async def announce(self, session: Session) -> None:
             events.append(read_slot(session).at_ms)
 
